@@ -1,0 +1,20 @@
+"""The conformance suite: what every engine is held to, example by example."""
+
+from anex.engines.conformance import formulas_compute, formulas_linear, formulas_shape
+from anex.engines.conformance.check import Level, build, compare, expected, result_types
+from anex.engines.conformance.registry import Arguments, formula, formulas
+
+FORMULAS = (formulas_compute, formulas_linear, formulas_shape)
+"""The modules that hold formulas; importing them fills the table."""
+
+__all__ = [
+    "FORMULAS",
+    "Arguments",
+    "Level",
+    "build",
+    "compare",
+    "expected",
+    "formula",
+    "formulas",
+    "result_types",
+]

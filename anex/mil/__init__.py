@@ -1,0 +1,1 @@
+"""The MIL language: types, programs, op table, builder, text, blob file, verifier."""

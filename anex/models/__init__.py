@@ -1,0 +1,29 @@
+"""Model families: from a model file to a config, a tokenizer, weights and MIL programs."""
+
+from anex.models.config import DecoderConfig
+from anex.models.ledger import Account, Ledger
+from anex.models.masks import EMPTY, MASKED, mask
+from anex.models.program import Rungs, build_program, decode_name, head_name, plan, prefill_name
+from anex.models.rope import Rope, tables
+from anex.models.source import ModelFile, Prepared, load_gguf, prepare
+
+__all__ = [
+    "EMPTY",
+    "MASKED",
+    "Account",
+    "DecoderConfig",
+    "Ledger",
+    "ModelFile",
+    "Prepared",
+    "Rope",
+    "Rungs",
+    "build_program",
+    "decode_name",
+    "head_name",
+    "load_gguf",
+    "mask",
+    "plan",
+    "prefill_name",
+    "prepare",
+    "tables",
+]

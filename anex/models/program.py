@@ -1,0 +1,132 @@
+"""Which functions a model needs, and the program that holds them.
+
+A function is made when it is used: the context grows along rungs, and each rung
+has its own shapes.  All functions of a model share one blob, so programs that
+hold different functions of it can live side by side.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from anex.errors import InputError
+from anex.mil.ir import Function, Program
+from anex.models.config import DecoderConfig
+from anex.models.decoder import Weights, decode, head, prefill
+from anex.models.layout import LANE, padded
+
+CHUNKS = (32, 128, 512)
+"""Columns that one prefill call computes."""
+
+HEAD_COLUMNS = LANE
+"""Columns of the `head` function that turns hidden states of a prompt into logits."""
+
+FIRST_RUNG = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Rungs:
+    """Sizes of the KV cache that programs are built for: 0, 256, 512, 1024 … up to the limit."""
+
+    limit: int
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        sizes, size = [0], FIRST_RUNG
+        while size < self.limit:
+            sizes.append(size)
+            size *= 2
+        return (*sizes, padded(self.limit))
+
+    def holding(self, columns: int) -> int:
+        """The smallest rung with room for that many cached columns.
+
+        Raises:
+            InputError: The model's context is shorter.
+        """
+        for size in self.sizes:
+            if columns <= size:
+                return size
+        raise InputError(f"{columns} cached tokens do not fit a context of {self.limit}")
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One prefill call: tokens `start … start + count - 1`, in a function `chunk` columns wide.
+
+    Attributes:
+        cached: Rung of the cache while it runs.
+    """
+
+    start: int
+    count: int
+    chunk: int
+    cached: int
+
+    @property
+    def function(self) -> str:
+        return prefill_name(self.chunk, self.cached)
+
+
+def plan(tokens: int, *, past: int = 0, limit: int, chunks: Iterable[int] = CHUNKS) -> tuple[Call, ...]:
+    """The calls that take `tokens` new tokens in after `past` cached ones.
+
+    Each call takes the largest chunk that is filled, the last one the smallest
+    chunk that holds what is left.
+
+    Raises:
+        InputError: More tokens than the context holds.
+    """
+    if past + tokens > limit:
+        raise InputError(f"{past + tokens} tokens do not fit a context of {limit}")
+    widths, rungs = sorted(chunks), Rungs(limit)
+    calls: list[Call] = []
+    while tokens > 0:
+        filled = [w for w in widths if w <= tokens]
+        chunk = filled[-1] if filled else widths[0]
+        count = min(chunk, tokens)
+        calls.append(Call(past, count, chunk, rungs.holding(past)))
+        past, tokens = past + count, tokens - count
+    return tuple(calls)
+
+
+def prefill_name(chunk: int, cached: int) -> str:
+    return f"prefill_t{chunk}_c{cached}"
+
+
+def decode_name(cached: int) -> str:
+    return f"decode_c{cached}"
+
+
+def head_name(columns: int = HEAD_COLUMNS) -> str:
+    return f"head_t{columns}"
+
+
+Maker = Callable[..., Function]
+_MAKERS: tuple[tuple[re.Pattern[str], Maker], ...] = (
+    (re.compile(r"prefill_t(\d+)_c(\d+)"), prefill),
+    (re.compile(r"decode_c(\d+)"), decode),
+    (re.compile(r"head_t(\d+)"), head),
+)
+
+
+def build_function(config: DecoderConfig, weights: Weights, name: str) -> Function:
+    """One function by its name.
+
+    Raises:
+        InputError: No function has such a name, or a width in it is no multiple of 32.
+    """
+    for pattern, make in _MAKERS:
+        if match := pattern.fullmatch(name):
+            sizes = [int(size) for size in match.groups()]
+            if any(size % LANE for size in sizes) or (name != "decode_c0" and not sizes[0]):
+                raise InputError(f"function '{name}' has a width that is no multiple of {LANE}")
+            return make(config, weights, name, *sizes)
+    raise InputError(f"no function is called '{name}'", hint="prefill_t<T>_c<C>, decode_c<C>, head_t<T>")
+
+
+def build_program(config: DecoderConfig, weights: Weights, functions: Iterable[str]) -> Program:
+    """A program with the named functions, in that order."""
+    return Program({name: build_function(config, weights, name) for name in functions})

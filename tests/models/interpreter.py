@@ -1,0 +1,177 @@
+"""Runs decoder programs in numpy, without any engine.
+
+The ops are written from their definition, the cache from its contract.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from anex.mil.blob import BlobFile
+from anex.mil.ir import Function, Literal, Op, Operand
+from anex.models import EMPTY, Prepared, Rungs, decode_name, head_name, mask, plan, tables
+from anex.models.layout import LANE, cache_surfaces
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+def _conv(a: Mapping[str, Any]) -> Array:
+    assert a["weight"].shape[2:] == (1, 1)
+    assert a["x"].shape[0] == 1
+    assert a["groups"] == 1
+    return np.einsum("oi,iw->ow", a["weight"][:, :, 0, 0], a["x"][0, :, 0])[None, :, None, :]
+
+
+def _softmax(a: Mapping[str, Any]) -> Array:
+    powers = np.exp(a["x"] - a["x"].max(axis=a["axis"], keepdims=True))
+    return powers / powers.sum(axis=a["axis"], keepdims=True)
+
+
+def _slice(a: Mapping[str, Any]) -> Array:
+    return a["x"][tuple(slice(b, b + s) for b, s in zip(a["begin"], a["size"], strict=True))]
+
+
+def _matmul(a: Mapping[str, Any]) -> Array:
+    assert not a["transpose_x"]
+    return a["x"] @ (a["y"].swapaxes(-1, -2) if a["transpose_y"] else a["y"])
+
+
+OPS: dict[str, Callable[[Mapping[str, Any]], Array]] = {
+    "abs": lambda a: np.abs(a["x"]),
+    "add": lambda a: a["x"] + a["y"],
+    "sub": lambda a: a["x"] - a["y"],
+    "mul": lambda a: a["x"] * a["y"],
+    "real_div": lambda a: a["x"] / a["y"],
+    "pow": lambda a: a["x"] ** a["y"],
+    "maximum": lambda a: np.maximum(a["x"], a["y"]),
+    "sigmoid": lambda a: 1.0 / (1.0 + np.exp(-a["x"])),
+    "softmax": _softmax,
+    "reduce_max": lambda a: a["x"].max(axis=tuple(a["axes"]), keepdims=bool(a["keep_dims"])),
+    "reduce_sum": lambda a: a["x"].sum(axis=tuple(a["axes"]), keepdims=bool(a["keep_dims"])),
+    "conv": _conv,
+    "matmul": _matmul,
+    "reshape": lambda a: a["x"].reshape(a["shape"]),
+    "transpose": lambda a: a["x"].transpose(a["perm"]),
+    "concat": lambda a: np.concatenate(a["values"], axis=int(a["axis"])),
+    "slice_by_size": _slice,
+    "pad": lambda a: np.pad(a["x"], [(0, 0)] * (a["x"].ndim - 1) + [tuple(a["pad"])]),
+}
+
+
+class Interpreter:
+    """Evaluates functions of a program in float64, or with every result rounded to fp16."""
+
+    def __init__(self, blob: BlobFile, *, half: bool = False) -> None:
+        self.blob = blob
+        self.half = half
+        self.largest = 0.0
+
+    def run(self, function: Function, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        values: dict[str, Any] = {}
+        for port in function.inputs:
+            assert inputs[port.name].shape == port.tensor.dims, port
+            values[port.name] = np.asarray(inputs[port.name], np.float64)
+
+        def get(operand: Operand) -> Any:
+            return self.literal(operand) if isinstance(operand, Literal) else values[operand.name]
+
+        for op in function.ops:
+            values[op.output.name] = self.literal(op.literal) if op.literal else self.compute(op, get)
+        return {out.name: values[out.name] for out in function.outputs}
+
+    def compute(self, op: Op, get: Callable[[Operand], Any]) -> Array:
+        args = {
+            name: tuple(map(get, bound)) if isinstance(bound, tuple) else get(bound)
+            for name, bound in op.inputs.items()
+        }
+        out = OPS[op.kind](args)
+        assert out.shape == op.output.tensor.dims, op
+        if self.half:
+            with np.errstate(under="ignore"):
+                out = out.astype(np.float16).astype(np.float64)
+        self.largest = max(self.largest, float(np.abs(out).max()))
+        return out
+
+    def literal(self, literal: Literal) -> Any:
+        array = self.blob.array(literal) if literal.is_blob else literal.array
+        return np.asarray(array, np.float64) if array.dtype.kind == "f" else array
+
+
+class Session:
+    """One conversation: what the runtime does between calls, in its plainest form.
+
+    Args:
+        half: Round every result to fp16.
+        exact: Pass cos and sin in float64 instead of the fp16 of the ports, to
+            see the program's own error.
+    """
+
+    def __init__(self, model: Prepared, *, half: bool = False, exact: bool = False) -> None:
+        self.model, self.config, self.exact = model, model.config, exact
+        self.engine = Interpreter(BlobFile(model.blob_path), half=half)
+        self.rungs = Rungs(self.config.context_length)
+        self.functions: dict[str, Function] = {}
+        self.past = 0
+        self.columns = {s.input: np.zeros((1, s.channels, 1, 0)) for s in cache_surfaces(self.config)}
+
+    def feed(self, ids: Array, chunks: tuple[int, ...] = (32, 128, 512)) -> Array:
+        """Takes tokens in by prefill calls; returns logits `[len(ids), vocabulary]`."""
+        start, out = 0, []
+        calls = plan(len(ids), past=self.past, limit=self.config.context_length, chunks=chunks)
+        for call in calls:
+            outputs = self._call(call.function, ids[start : start + call.count], call.chunk, call.cached)
+            out.append(self._head(outputs["o00_hidden"])[: call.count])
+            for surface in cache_surfaces(self.config):
+                self._append(surface.input, outputs[surface.output][..., : call.count])
+            start, self.past = start + call.count, self.past + call.count
+        return np.concatenate(out)
+
+    def step(self, token: int) -> Array:
+        """Takes one token in by a decode call; returns its logits."""
+        cached = self.rungs.holding(self.past)
+        outputs = self._call(decode_name(cached), np.array([token]), LANE, cached, rows=1)
+        for surface in cache_surfaces(self.config):
+            row = outputs[surface.output].reshape(-1)[: surface.channels]
+            self._append(surface.input, row[None, :, None, None])
+        self.past += 1
+        logits: Array = outputs["o00_logits"].reshape(-1)[: self.config.vocab_size]
+        return logits
+
+    def _call(self, name: str, ids: Array, width: int, cached: int, rows: int = 0) -> dict[str, Array]:
+        config, count = self.config, len(ids)
+        x = np.zeros((1, config.dim, 1, width))
+        x[0, :, 0, :count] = self.model.embedding(ids).T
+        positions = np.full(width, EMPTY)
+        positions[:count] = self.past + np.arange(count)
+        held = np.full(cached, EMPTY)
+        held[: self.past] = np.arange(self.past)
+        wide = np.float64 if self.exact else np.float16
+        cos, sin = (t.astype(wide)[None, None] for t in tables(config.rope, positions))
+        bias = mask(positions, held, config.sliding_window)[: rows or width]
+        inputs = {"i00_x": x, "i01_cos": cos, "i02_sin": sin, "i03_mask": bias[None, None]}
+        for port, columns in self.columns.items() if cached else ():
+            # What a free cache column holds must not matter.
+            inputs[port] = np.full((*columns.shape[:3], cached), 7.0)
+            inputs[port][..., : self.past] = columns
+        return self.engine.run(self._function(name), inputs)
+
+    def _head(self, hidden: Array) -> Array:
+        out = []
+        for start in range(0, hidden.shape[3], LANE):
+            inputs = {"i00_hidden": hidden[..., start : start + LANE]}
+            out.append(self.engine.run(self._function(head_name()), inputs)["o00_logits"][0, 0])
+        logits: Array = np.concatenate(out)[:, : self.config.vocab_size]
+        return logits
+
+    def _function(self, name: str) -> Function:
+        if name not in self.functions:
+            self.functions |= self.model.program([name]).functions
+        return self.functions[name]
+
+    def _append(self, port: str, columns: Array) -> None:
+        if self.engine.half:
+            columns = columns.astype(np.float16).astype(np.float64)
+        self.columns[port] = np.concatenate([self.columns[port], columns], axis=3)

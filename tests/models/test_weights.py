@@ -1,0 +1,200 @@
+"""Weights on their way from the file to the blob, and the cache of finished blobs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tiny_llama
+from hypothesis import given
+from hypothesis import strategies as st
+from tiny_llama import TINY, Tiny
+
+from anex.errors import InputError, ResourceError
+from anex.mil.blob import BlobFile
+from anex.mil.ir import BlobRef
+from anex.models import Prepared, load_gguf, plan, prepare, weights
+
+BY_NAME = {model.name: model for model in TINY}
+
+
+def arrays_of(model: Prepared) -> dict[str, Any]:
+    with BlobFile(model.blob_path) as blob:
+        return {role: np.array(blob.array(literal)) for role, literal in model.weights.items()}
+
+
+def opened(folder: Path, model: Tiny) -> Prepared:
+    return prepare(tiny_llama.make(folder, model), folder / "cache")
+
+
+def half_split(rows: Any, head_dim: int) -> Any:
+    """Even channels of each head, then odd ones."""
+    heads = [np.concatenate([h[0::2], h[1::2]]) for h in np.split(rows, len(rows) // head_dim)]
+    return np.concatenate(heads)
+
+
+def test_every_weight_is_the_tensor_of_the_file(tmp_path: Path) -> None:
+    model = BY_NAME["biases"]
+    tensors, found = tiny_llama.tensors(model), arrays_of(opened(tmp_path, model))
+    layer = {
+        "wq": half_split(tensors["blk.1.attn_q.weight"], 16)[:, :, None, None],
+        "wk": half_split(tensors["blk.1.attn_k.weight"], 16)[:, :, None, None],
+        "wv": tensors["blk.1.attn_v.weight"][:, :, None, None],
+        "wo": tensors["blk.1.attn_output.weight"][:, :, None, None],
+        "w_gate": tensors["blk.1.ffn_gate.weight"][:, :, None, None],
+        "w_up": tensors["blk.1.ffn_up.weight"][:, :, None, None],
+        "w_down": tensors["blk.1.ffn_down.weight"][:, :, None, None],
+        "attn_norm": tensors["blk.1.attn_norm.weight"][None, :, None, None],
+        "ffn_norm": tensors["blk.1.ffn_norm.weight"][None, :, None, None],
+        "bq": half_split(tensors["blk.1.attn_q.bias"], 16)[None, :, None, None],
+        "bk": half_split(tensors["blk.1.attn_k.bias"], 16)[None, :, None, None],
+        "bv": tensors["blk.1.attn_v.bias"][None, :, None, None],
+        "bo": tensors["blk.1.attn_output.bias"][None, :, None, None],
+        "b_gate": tensors["blk.1.ffn_gate.bias"][None, :, None, None],
+        "b_up": tensors["blk.1.ffn_up.bias"][None, :, None, None],
+        "b_down": tensors["blk.1.ffn_down.bias"][None, :, None, None],
+    }
+    for role, expected in layer.items():
+        assert np.array_equal(found[f"l1_{role}"], expected), role
+    assert np.array_equal(found["norm"], tensors["output_norm.weight"][None, :, None, None])
+    assert np.array_equal(found["head"], tensors["output.weight"][:, :, None, None])
+    assert set(found) == {"embed", "head", "norm"} | {f"l{i}_{role}" for i in range(2) for role in layer}
+
+
+def test_fused_rows_are_taken_apart(tmp_path: Path) -> None:
+    model = BY_NAME["fused_qkv"]
+    tensors, found = tiny_llama.tensors(model), arrays_of(opened(tmp_path, model))
+    for suffix, roles in (("weight", ("wq", "wk", "wv")), ("bias", ("bq", "bk", "bv"))):
+        q, k, v = np.split(tensors[f"blk.0.attn_qkv.{suffix}"], [64, 96])
+        for role, expected in zip(roles, (half_split(q, 16), half_split(k, 16), v), strict=True):
+            assert np.array_equal(found[f"l0_{role}"].reshape(expected.shape), expected), role
+
+
+def test_a_tied_head_is_the_embedding_table_itself(tmp_path: Path) -> None:
+    model = BY_NAME["mqa_tied_odd"]
+    ready = opened(tmp_path, model)
+    embed, head = ready.weights["embed"], ready.weights["head"]
+    assert isinstance(embed.data, BlobRef)
+    assert embed.data == head.data
+    found = arrays_of(ready)["head"]
+    assert found.shape == (128, 64, 1, 1)
+    assert np.array_equal(found[:101, :, 0, 0], tiny_llama.tensors(model)["token_embd.weight"])
+    assert not found[101:].any()
+
+
+def test_embedding_rows(tmp_path: Path) -> None:
+    ready = opened(tmp_path, BY_NAME["dense"])
+    table = tiny_llama.tensors(BY_NAME["dense"])["token_embd.weight"]
+    assert np.array_equal(ready.embedding([96, 0, 3, 3]), table[[96, 0, 3, 3]])
+    assert ready.embedding([]).shape == (0, 64)
+    for ids in ([97], [-1]):
+        with pytest.raises(InputError, match="0 … 96"):
+            ready.embedding(ids)
+
+
+def test_chunks_do_not_change_the_blob(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = BY_NAME["fused_qkv"]
+    with load_gguf(tiny_llama.make(tmp_path, model)) as file:
+        whole = file.write(tmp_path / "whole")
+        monkeypatch.setattr(weights, "CHUNK_BYTES", 4096)
+        steps: list[tuple[int, int]] = []
+        assert file.write(tmp_path / "pieces", lambda done, total: steps.append((done, total))) == whole
+    blobs = [(tmp_path / name / "weights" / "weight.bin").read_bytes() for name in ("whole", "pieces")]
+    assert blobs[0] == blobs[1]
+    assert steps[-1][0] == steps[-1][1]
+    assert [done for done, _ in steps] == sorted({done for done, _ in steps})
+
+
+def test_a_number_beyond_fp16_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
+    arrays = tiny_llama.tensors(BY_NAME["dense"])
+    arrays["blk.1.ffn_up.weight"][3, 4] = 1e5
+    path = tiny_llama.write_gguf(tmp_path / "m.gguf", tiny_llama.metadata(BY_NAME["dense"]), arrays)
+    with pytest.raises(InputError, match=r"blk\.1\.ffn_up\.weight"):
+        prepare(path, tmp_path / "cache")
+    assert not [p for p in (tmp_path / "cache").rglob("*") if p.is_file()]
+
+
+def test_frequency_factors(tmp_path: Path) -> None:
+    with load_gguf(tiny_llama.make(tmp_path, BY_NAME["llama3"])) as file:
+        assert file.config.rope.freq_factors == tiny_llama.LLAMA3
+    for bad in (0.0, -1.0, np.nan, np.inf):
+        arrays = tiny_llama.tensors(BY_NAME["llama3"])
+        arrays["rope_freqs.weight"][2] = bad
+        path = tiny_llama.write_gguf(tmp_path / "m.gguf", tiny_llama.metadata(BY_NAME["llama3"]), arrays)
+        with pytest.raises(InputError, match=r"rope_freqs\.weight"):
+            load_gguf(path)
+
+
+# --- cache --------------------------------------------------------------------
+
+
+def test_a_second_start_converts_nothing(tmp_path: Path) -> None:
+    path = tiny_llama.make(tmp_path, BY_NAME["gqa_tied"])
+    first = prepare(path, tmp_path / "cache")
+    calls: list[int] = []
+    second = prepare(path, tmp_path / "cache", lambda done, total: calls.append(done))
+    assert not calls
+    assert second.blob_path == first.blob_path
+    assert dict(second.weights) == dict(first.weights)
+
+
+def test_another_file_of_the_same_name_has_its_own_entry(tmp_path: Path) -> None:
+    path = tiny_llama.make(tmp_path, BY_NAME["dense"])
+    first = prepare(path, tmp_path / "cache").blob_path
+    tiny_llama.write_gguf(path, tiny_llama.metadata(BY_NAME["biases"]), tiny_llama.tensors(BY_NAME["biases"]))
+    assert prepare(path, tmp_path / "cache").blob_path != first
+
+
+@pytest.mark.parametrize("damage", ["index gone", "index cut", "index lies", "blob gone", "blob cut"])
+def test_a_damaged_entry_is_made_again(tmp_path: Path, damage: str) -> None:
+    path = tiny_llama.make(tmp_path, BY_NAME["dense"])
+    before = prepare(path, tmp_path / "cache")
+    expected = arrays_of(before)
+    index = before.blob_path.parents[1] / "weights.json"
+    blob = before.blob_path
+    before.close()
+    if damage == "index gone":
+        index.unlink()
+    elif damage == "index cut":
+        index.write_bytes(index.read_bytes()[:50])
+    elif damage == "index lies":
+        index.write_text('{"embed": [4096, 97, 64]}')
+    elif damage == "blob gone":
+        blob.unlink()
+    else:
+        blob.write_bytes(blob.read_bytes()[:5000])
+    after = arrays_of(prepare(path, tmp_path / "cache"))
+    assert after.keys() == expected.keys()
+    assert all(np.array_equal(after[role], expected[role]) for role in expected)
+
+
+def test_a_cache_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "cache").write_text("a file is in the way")
+    with pytest.raises(ResourceError):
+        opened(tmp_path, BY_NAME["dense"])
+
+
+# --- plan ---------------------------------------------------------------------
+
+
+@given(st.integers(0, 3000), st.integers(0, 2000))
+def test_plan_takes_every_token_once(tokens: int, past: int) -> None:
+    calls = plan(tokens, past=past, limit=8192)
+    at = past
+    for call in calls:
+        assert call.start == at
+        assert 0 < call.count <= call.chunk
+        assert call.chunk in (32, 128, 512)
+        assert call.cached >= at
+        assert call.cached in (0, 256, 512, 1024, 2048, 4096, 8192)
+        assert call.cached == 0 or call.cached < 2 * max(at, 129)
+        at += call.count
+    assert at == past + tokens
+    assert all(call.count == call.chunk for call in calls[:-1])
+
+
+def test_plan_beyond_the_context() -> None:
+    with pytest.raises(InputError, match="513 tokens do not fit a context of 512"):
+        plan(13, past=500, limit=512)
