@@ -103,6 +103,16 @@ class _Compiled:
         """(ops, instances) of each segment."""
         return tuple((len(s.ops), len(s.bindings)) for s in self._segments)
 
+    def warm(self) -> None:
+        """Compile every segment by running one instance of each on zeros."""
+        import jax.numpy as jnp
+
+        env = {**self._fixed, **{p.name: jnp.zeros(p.type.dims, p.dtype) for p in self.inputs}}
+        for call, segment in self._calls:
+            results = call(*[env[n] for n in segment.bindings[0]])
+            for exports in segment.exports:
+                env.update(zip(exports, results, strict=True))
+
     def run(self, inputs: Mapping[str, jax.Array]) -> tuple[jax.Array, ...]:
         env: dict[str, jax.Array] = {**self._fixed, **inputs}
         for call, segment in self._calls:
@@ -203,6 +213,33 @@ class Emulated:
                     raise InputError(f"the program has no function '{name}'", hint=f"it has {known}")
                 self._compiled[name] = _Compiled(function, self._weights, self.level, self._matmul)
             return self._compiled[name]
+
+    def extend(self, program: Program) -> None:
+        """Add the functions of another program over the same blob; weights are shared.
+
+        Raises:
+            InputError: A function of that name is there already, and is another one.
+        """
+        with self._lock:
+            functions = dict(self.program.functions)
+            for name, function in program.functions.items():
+                if functions.setdefault(name, function) != function:
+                    raise InputError(f"the program has another function '{name}'")
+            self.program = Program(functions, self.program.attributes, self.program.version)
+
+    def warm(self, name: str) -> None:
+        """Compile a function now instead of in its first call.
+
+        Raises:
+            CompileError: XLA refused the function.
+        """
+        import jax
+
+        compiled = self.function(name)
+        try:
+            compiled.warm()
+        except jax.errors.JaxRuntimeError as error:
+            raise CompileError(f"XLA: {str(error).splitlines()[0]}", where=name) from error
 
     def run(self, name: str, inputs: Mapping[str, Any]) -> dict[str, jax.Array]:
         """Call a function with arrays in storage dtype and wait for its results.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -27,33 +28,57 @@ class EmulatorEngine:
     Args:
         numerics: Arithmetic level, `fp16` or `fp32` (see `anex.emulator.numerics`).
         native: Use the native matmul where it was built.
+        threads: Size of the thread pool, of the whole process; by default one per core.
+        cache: Folder that keeps compiled functions between runs.
+
+    Raises:
+        UnsupportedError: There is no such level.
+        InputError: `threads` is not positive, or comes too late.
     """
 
     name = "emulator"
 
-    def __init__(self, numerics: str = "fp16", native: bool = True) -> None:
-        from anex.emulator import Level
+    def __init__(
+        self,
+        numerics: str = "fp16",
+        native: bool = True,
+        threads: int | None = None,
+        cache: Path | None = None,
+    ) -> None:
+        from anex.emulator import Level, host
 
         self.level = Level.named(numerics)
         self._native = native
+        if threads is not None:
+            host.limit_threads(threads)
+        if cache is not None:
+            host.keep_compiled(cache)
 
     def compile(self, program: Program, blob: BlobFile | None) -> EmulatorExecutable:
         from anex.emulator import Emulated
 
         verify(program, blob, engine=True)
-        return EmulatorExecutable(Emulated(program, blob, self.level, self._native))
+        return EmulatorExecutable(Emulated(program, blob, self.level, self._native), blob)
 
 
 class EmulatorExecutable:
     """A program in the emulator; each function is traced and compiled when first used."""
 
-    def __init__(self, emulated: Emulated) -> None:
+    def __init__(self, emulated: Emulated, blob: BlobFile | None) -> None:
         self._emulated: Emulated | None = emulated
+        self._blob = blob
 
     def _live(self) -> Emulated:
         if self._emulated is None:
             raise EvaluateError("the executable is closed")
         return self._emulated
+
+    def extend(self, program: Program) -> None:
+        verify(program, self._blob, engine=True)
+        self._live().extend(program)
+
+    def warm(self, function: str) -> None:
+        self._live().warm(function)
 
     def inputs(self, function: str) -> tuple[Port, ...]:
         return tuple(Port(p.name, p.type, p.dtype) for p in self._live().function(function).inputs)

@@ -54,6 +54,23 @@ class Bound(Protocol):
 class Executable(Protocol):
     """A compiled program: many functions, one blob."""
 
+    def extend(self, program: Program) -> None:
+        """Add the functions of another program over the same blob; weights are loaded once.
+
+        Raises:
+            InputError: The program is malformed, or has a function that is here under the same name.
+            CompileError: The engine refuses it.
+        """
+        ...
+
+    def warm(self, function: str) -> None:
+        """(optional: nothing happens) compile a function now; threads may do it side by side.
+
+        Raises:
+            CompileError: The engine refuses it.
+        """
+        ...
+
     def inputs(self, function: str) -> tuple[Port, ...]:
         """Ports in binding order; compiles the function if that was left for later."""
         ...

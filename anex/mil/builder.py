@@ -78,7 +78,14 @@ class Builder:
         stems = [stem] if len(types) == 1 else [f"{stem}_{i}" for i in range(len(types))]
         values = tuple(Value(self._unique(s), t) for s, t in zip(stems, types, strict=True))
         label = values[0].name if values else stem
-        self._ops.append(Op(kind, bindings, values, {"name": Literal.of(label)}))
+        attributes = {"name": Literal.of(label)}
+        if decl.in_attributes:
+            attributes |= {key: value for key, value in bindings.items() if isinstance(value, Literal)}
+            bindings = {}
+        self._ops.append(Op(kind, bindings, values, attributes))
+        if kind.startswith("constexpr_"):
+            # Known when the program is loaded, so a constant for other ops, but without data here.
+            self._literals.update({value.name: Literal(value.type, None) for value in values})
         return values
 
     def literal_of(self, operand: Operand) -> Literal | None:
@@ -94,19 +101,23 @@ class Builder:
         order in which the engine binds them (facts: ane.md §0 rule 2).
 
         Raises:
-            InputError: A result is a parameter or a constant, or its name is taken.
+            InputError: A result is a parameter or a constant, or has a parameter's name.
         """
         renamed: dict[Value, Value] = {}
-        produced = {v for op in self._ops if op.kind != "const" for v in op.outputs}
+        produced = {v.name: v for op in self._ops for v in op.outputs}
         for name, value in outputs.items():
-            if value not in produced:
+            if value.name not in produced or value.name in self._literals:
                 raise InputError(f"result '{name}' is not computed by an op", where=self.name)
-            if value.name != name and name in self._names:
-                raise InputError(f"result name '{name}' is taken", where=self.name)
-            renamed[value] = Value(name, value.type)
+            if any(v.name == name for v in self._inputs):
+                raise InputError(f"result name '{name}' is that of a parameter", where=self.name)
+            holder = produced.get(name)
+            if holder is not None and holder != value:
+                renamed[holder] = Value(self._unique(name), holder.type)
+        renamed |= {value: Value(name, value.type) for name, value in outputs.items()}
+        results = tuple(renamed[value] for value in outputs.values())
         ops = tuple(_renamed(op, renamed) for op in self._ops)
         inputs = tuple(sorted(self._inputs, key=lambda v: v.name))
-        return Function(self.name, self.opset, inputs, ops, tuple(renamed.values()))
+        return Function(self.name, self.opset, inputs, ops, results)
 
     def _unique(self, stem: str) -> str:
         count = self._names.get(stem)
@@ -134,9 +145,7 @@ class Builder:
                         bound.setdefault(param.variable, dtype)
                     if floats is None and dtype.is_float:
                         floats = dtype
-        return {
-            name: self._operand(decl, name, value, bound, floats) for name, value in inputs.items()
-        }
+        return {name: self._operand(decl, name, value, bound, floats) for name, value in inputs.items()}
 
     def _operand(
         self, decl: OpDecl, name: str, value: Any, bound: Mapping[str, DType], floats: DType | None
@@ -144,10 +153,18 @@ class Builder:
         param = decl.param(name) or Param(name, None)
         if param.many:
             return tuple(self._operand_one(param, item, bound, floats) for item in value)
-        return self._operand_one(param, value, bound, floats)
+        # Parameters of constexpr ops are literals in place, as coremltools writes them.
+        inline = decl.kind.startswith("constexpr_")
+        return self._operand_one(param, value, bound, floats, inline=inline)
 
     def _operand_one(
-        self, param: Param, value: Any, bound: Mapping[str, DType], floats: DType | None
+        self,
+        param: Param,
+        value: Any,
+        bound: Mapping[str, DType],
+        floats: DType | None,
+        *,
+        inline: bool = False,
     ) -> Operand:
         if isinstance(value, Value):
             return value
@@ -161,7 +178,7 @@ class Builder:
             if wanted is not None and wanted is not natural:
                 literal = Literal.of(value, wanted)
             value = literal
-        return self.const(value, name=param.name)
+        return value if inline else self.const(value, name=param.name)
 
 
 def _renamed(op: Op, names: Mapping[Value, Value]) -> Op:
@@ -173,8 +190,7 @@ def _renamed(op: Op, names: Mapping[Value, Value]) -> Op:
     ):
         return op
     inputs: dict[str, Binding] = {
-        name: tuple(map(swap, b)) if isinstance(b, tuple) else swap(b)
-        for name, b in op.inputs.items()
+        name: tuple(map(swap, b)) if isinstance(b, tuple) else swap(b) for name, b in op.inputs.items()
     }
     outputs = tuple(names.get(v, v) for v in op.outputs)
     return Op(op.kind, inputs, outputs, op.attributes, op.blocks)

@@ -6,9 +6,9 @@ Both serialised forms are read: parameters as attributes (up to iOS17) and as
 inputs (iOS18).
 
 Shift-and-scale is computed in fp32 and rounded once to the type of the scale.
-For an fp16 scale coremltools multiplies in fp16 instead; an 8-bit integer
-times an fp16 number is exact in fp32, so ours is never further from the value
-that the definition gives.
+With an fp16 scale coremltools computes its blockwise form in fp16 instead; an
+8-bit integer times an fp16 number is exact in fp32, so ours is never further
+from the value that the definition gives.
 """
 
 from __future__ import annotations

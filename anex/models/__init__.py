@@ -1,16 +1,18 @@
 """Model families: from a model file to a config, a tokenizer, weights and MIL programs."""
 
 from anex.models.config import DecoderConfig
+from anex.models.layout import CacheSurface, cache_surfaces
 from anex.models.ledger import Account, Ledger
 from anex.models.masks import EMPTY, MASKED, mask
 from anex.models.program import Rungs, build_program, decode_name, head_name, plan, prefill_name
 from anex.models.rope import Rope, tables
-from anex.models.source import ModelFile, Prepared, load_gguf, prepare
+from anex.models.source import ModelFile, Prepared, convert, load_gguf, prepare
 
 __all__ = [
     "EMPTY",
     "MASKED",
     "Account",
+    "CacheSurface",
     "DecoderConfig",
     "Ledger",
     "ModelFile",
@@ -18,6 +20,8 @@ __all__ = [
     "Rope",
     "Rungs",
     "build_program",
+    "cache_surfaces",
+    "convert",
     "decode_name",
     "head_name",
     "load_gguf",

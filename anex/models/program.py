@@ -73,8 +73,8 @@ class Call:
 def plan(tokens: int, *, past: int = 0, limit: int, chunks: Iterable[int] = CHUNKS) -> tuple[Call, ...]:
     """The calls that take `tokens` new tokens in after `past` cached ones.
 
-    Each call takes the largest chunk that is filled, the last one the smallest
-    chunk that holds what is left.
+    Each call takes the largest chunk that is filled, or the next wider one where
+    that computes no more columns than the calls it replaces.
 
     Raises:
         InputError: More tokens than the context holds.
@@ -84,8 +84,10 @@ def plan(tokens: int, *, past: int = 0, limit: int, chunks: Iterable[int] = CHUN
     widths, rungs = sorted(chunks), Rungs(limit)
     calls: list[Call] = []
     while tokens > 0:
-        filled = [w for w in widths if w <= tokens]
-        chunk = filled[-1] if filled else widths[0]
+        chunk = max((w for w in widths if w <= tokens), default=widths[0])
+        wider = min((w for w in widths if w > chunk), default=0)
+        if tokens < wider <= -(-tokens // chunk) * chunk:
+            chunk = wider
         count = min(chunk, tokens)
         calls.append(Call(past, count, chunk, rungs.holding(past)))
         past, tokens = past + count, tokens - count

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Mapping, Sized
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -19,12 +20,12 @@ from anex.errors import AnexError, InputError, ResourceError
 from anex.files import StrPath, atomic_write, refusal
 from anex.mil.blob import BlobFile, BlobWriter
 from anex.mil.ir import BLOB_PATH, BlobRef, Literal, Program
-from anex.mil.types import DType, TensorType
+from anex.mil.types import TensorType
 from anex.models.config import DecoderConfig, from_metadata
 from anex.models.ledger import Ledger
 from anex.models.program import build_program
 from anex.models.tokenizer.keys import TOKENS
-from anex.models.weights import FREQ_FACTORS, Half, Progress, Source, resolve, write_blob
+from anex.models.weights import FREQ_FACTORS, Half, Progress, Source, literal_types, resolve, write_blob
 
 if TYPE_CHECKING:
     from anex.formats.gguf import GGUFFile
@@ -78,6 +79,16 @@ class ModelFile:
         _make_folder(target.parent)
         with BlobWriter(target) as writer:
             return write_blob(self.gguf, self.config, self.sources, writer, progress)
+
+    def outline(self, functions: Iterable[str]) -> Program:
+        """The named functions with weights that lie nowhere: what can be counted without converting."""
+        types = literal_types(self.config, self.sources)
+        # Equal constants would become one, so the offsets differ, but for the two views of a tied table.
+        offsets = {role: 64 * i for i, role in enumerate(types)}
+        if self.config.tied:
+            offsets["head"] = offsets["embed"]
+        literals = {role: Literal(type, BlobRef(BLOB_PATH, offsets[role])) for role, type in types.items()}
+        return build_program(self.config, literals, functions)
 
     def close(self) -> None:
         self.gguf.close()
@@ -189,17 +200,32 @@ def prepare(path: StrPath, cache: StrPath, progress: Progress | None = None) -> 
         UnsupportedError: As `load_gguf`.
         ResourceError: The cache cannot be written.
     """
-    model = load_gguf(path)
+    return convert(load_gguf(path), cache, progress)
+
+
+def convert(model: ModelFile, cache: StrPath, progress: Progress | None = None) -> Prepared:
+    """The same for an open model file, which the result takes over; after an error it is closed."""
     try:
         folder = Path(cache) / f"{model.path.stem[:60]}-{_identity(model)}"
-        weights = _read_index(folder)
+        weights = _read_index(folder, literal_types(model.config, model.sources))
         if weights is None:
-            weights = model.write(folder, progress)
-            _write_index(folder, weights)
+            weights = _written(model, folder, progress)
         return Prepared(model, folder, weights)
-    except AnexError:
+    except BaseException:
         model.close()
         raise
+
+
+def _written(model: ModelFile, folder: Path, progress: Progress | None) -> dict[str, Literal]:
+    try:
+        weights = model.write(folder, progress)
+        _write_index(folder, weights)
+    except BaseException:
+        for empty in ((folder / _BLOB).parent, folder):
+            with suppress(OSError):  # not empty, or never made
+                empty.rmdir()
+        raise
+    return weights
 
 
 def _identity(model: ModelFile) -> str:
@@ -214,27 +240,20 @@ def _identity(model: ModelFile) -> str:
 
 
 def _write_index(folder: Path, weights: Mapping[str, Literal]) -> None:
-    index: dict[str, Any] = {}
-    for role, literal in weights.items():
-        assert isinstance(literal.data, BlobRef)
-        assert isinstance(literal.type, TensorType)
-        index[role] = [literal.data.offset, *literal.type.dims]
+    offsets = {role: literal.data.offset for role, literal in weights.items()}
     with atomic_write(folder / _INDEX) as file:
-        file.write(json.dumps(index).encode())
+        file.write(json.dumps(offsets).encode())
 
 
-def _read_index(folder: Path) -> dict[str, Literal] | None:
+def _read_index(folder: Path, types: Mapping[str, TensorType]) -> dict[str, Literal] | None:
     """The weights of a finished cache entry; None where there is none, or it is damaged."""
     try:
-        index = json.loads((folder / _INDEX).read_bytes())
-        weights = {
-            role: Literal(TensorType(DType.FP16, tuple(shape)), BlobRef(BLOB_PATH, offset))
-            for role, (offset, *shape) in index.items()
-        }
+        offsets = json.loads((folder / _INDEX).read_bytes())
+        weights = {role: Literal(type, BlobRef(BLOB_PATH, offsets[role])) for role, type in types.items()}
         with BlobFile(folder / _BLOB) as blob:
             for literal in weights.values():
                 blob.array(literal)
-    except (OSError, ValueError, TypeError, AttributeError, AnexError):
+    except (OSError, ValueError, TypeError, LookupError, AnexError):
         return None
     return weights
 

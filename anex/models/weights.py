@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from anex.errors import InputError, UnsupportedError
-from anex.mil.ir import BlobRef, Literal
+from anex.mil.ir import Literal
 from anex.mil.types import DType, TensorType
 from anex.models.config import DecoderConfig
 from anex.models.layout import padded_vocab
@@ -190,13 +190,23 @@ class _Finder:
         return None
 
 
-def literal_shape(config: DecoderConfig, source: Source) -> tuple[int, ...]:
-    """The shape under which programs use a weight: 1×1 kernels, and `[1, C, 1, 1]` for the rest."""
-    if source.spec.role == "embed":
-        return padded_vocab(config), config.dim
-    if source.spec.role == "head":
-        return padded_vocab(config), config.dim, 1, 1
-    return (1, *source.shape, 1, 1) if len(source.shape) == 1 else (*source.shape, 1, 1)
+def literal_types(config: DecoderConfig, sources: Mapping[str, Source]) -> dict[str, TensorType]:
+    """Role → the type under which programs use a weight, in the order of the blob.
+
+    Matrices are 1×1 kernels, vectors `[1, C, 1, 1]`, all fp16.  A tied head
+    comes last; it is the embedding table under another shape.
+    """
+    vocab = padded_vocab(config)
+    special = {"embed": (vocab, config.dim), "head": (vocab, config.dim, 1, 1)}
+
+    def shape(role: str, source: Source) -> tuple[int, ...]:
+        if role in special:
+            return special[role]
+        return (1, *source.shape, 1, 1) if len(source.shape) == 1 else (*source.shape, 1, 1)
+
+    shapes = {role: shape(role, source) for role, source in sources.items()}
+    shapes |= {"head": special["head"]} if config.tied else {}
+    return {role: TensorType(DType.FP16, dims) for role, dims in shapes.items()}
 
 
 def write_blob(
@@ -215,27 +225,19 @@ def write_blob(
         ResourceError: The disk refuses.
     """
     weights: dict[str, Literal] = {}
-    types = {name: TensorType(DType.FP16, literal_shape(config, source)) for name, source in sources.items()}
-    total = sum(type.nbytes for type in types.values())
+    types = literal_types(config, sources)
+    total = sum(types[role].nbytes for role in sources)
     done = 0
-    for name, source in sources.items():
-        type = types[name]
+    for role, source in sources.items():
+        type = types[role]
         ref = writer.add_chunks(DType.FP16, type.size, _pieces(gguf, config, source, type.size))
-        weights[name] = Literal(type, ref)
+        weights[role] = Literal(type, ref)
         done += type.nbytes
         if progress is not None:
             progress(done, total)
-    return with_tied_head(config, weights)
-
-
-def with_tied_head(config: DecoderConfig, weights: Mapping[str, Literal]) -> dict[str, Literal]:
-    """Adds `head` as a second view of `embed` where the model ties them."""
-    if not config.tied:
-        return dict(weights)
-    embed = weights["embed"]
-    assert isinstance(embed.data, BlobRef)
-    shape = (padded_vocab(config), config.dim, 1, 1)
-    return {**weights, "head": Literal(TensorType(DType.FP16, shape), embed.data)}
+    if config.tied:
+        weights["head"] = Literal(types["head"], weights["embed"].data)
+    return weights
 
 
 def _pieces(gguf: GGUFFile, config: DecoderConfig, source: Source, size: int) -> Iterator[Half]:

@@ -89,8 +89,8 @@ def _same_value(found: Literal, wanted: Any) -> bool:
     tensor = wanted.immediateValue.tensor
     kind = tensor.WhichOneof("value")
     if kind == "bytes":
-        return found.array.tobytes() == tensor.bytes.values
-    return found.array.ravel().tolist() == list(getattr(tensor, kind).values)
+        return bool(found.array.tobytes() == tensor.bytes.values)
+    return bool(found.array.ravel().tolist() == list(getattr(tensor, kind).values))
 
 
 CANONICAL = own("canonical")

@@ -48,7 +48,8 @@ def arrays(draw: st.DrawFn, dtype: DType, shape: tuple[int, ...]) -> np.ndarray[
     raw = draw(hnp.arrays(f"u{dtype.numpy.itemsize}", shape))
     if dtype.is_sub_byte:
         unsigned = raw & ((1 << dtype.bits) - 1)
-        return (unsigned.astype(np.int8) ^ 8) - 8 if dtype is DType.INT4 else unsigned
+        signed = (unsigned.astype(np.int8) ^ 8) - 8
+        return np.asarray(signed if dtype is DType.INT4 else unsigned)
     return raw.view(dtype.numpy)
 
 
@@ -115,11 +116,14 @@ class Maker:
     def values(self, most: int) -> tuple[Value, ...]:
         return tuple(self.value() for _ in range(self.draw(st.integers(0, most))))
 
-    def some(self, scope: list[Value], most: int = 3) -> tuple[Value, ...]:
-        return tuple(self.draw(st.lists(st.sampled_from(scope), max_size=most))) if scope else ()
+    def some(self, scope: list[Value]) -> tuple[Value, ...]:
+        if not scope:
+            return ()
+        chosen: list[Value] = self.draw(st.lists(st.sampled_from(scope), max_size=3))
+        return tuple(chosen)
 
     def operand(self, scope: list[Value]) -> Operand:
-        if scope and self.draw(st.integers(0, 3)):
+        if scope and self.draw(st.integers(0, 3)) > 0:
             return self.draw(st.sampled_from(scope))
         return self.draw(literals())
 
@@ -164,7 +168,7 @@ def programs(draw: st.DrawFn) -> Program:
 
 
 @settings(
-    max_examples=120,
+    max_examples=80,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
 )
@@ -189,17 +193,23 @@ def test_literals_of_every_dtype_round_trip(
     assert found.array.dtype == dtype.numpy
 
 
+def refusal(text: str) -> InputError | None:
+    try:
+        parse(text)
+    except InputError as error:
+        return error
+    return None
+
+
 @settings(max_examples=200, deadline=None)
 @given(
     text=st.text(alphabet=st.sampled_from('program(1.3){}<>[],;="/\\ntesorf16?x-> \n\0é') | st.characters())
 )
 def test_any_text_is_read_or_refused(text: str) -> None:
     for whole in (text, f"program(1.3) [a = {text}] {{}}", f"program(1.3) {{ func f<ios18>() {{ {text}"):
-        try:
-            parse(whole)
-        except InputError as error:
-            assert error.where.startswith("text:")
-            assert "\n" not in str(error)
+        error = refusal(whole)
+        assert error is None or error.where.startswith("text:")
+        assert "\n" not in str(error)
 
 
 @pytest.fixture(scope="module")
@@ -219,7 +229,7 @@ def test_mutated_inputs_bring_our_own_errors_only(fuzzer: ModuleType, name: str,
     target = fuzzer.TARGETS[name]
     seeds: list[bytes] = target.seeds()
     mutate: Callable[..., bytes] = fuzzer.mutate
-    for number in range(1500):
+    for number in range(600):
         data = mutate(seeds, target.words, random.Random(f"test:{number}"))
         _, finding = fuzzer.run_one(target, data, tmp_path / "input")
         assert not finding, f"number {number}: {finding}"

@@ -147,7 +147,9 @@ def test_another_file_of_the_same_name_has_its_own_entry(tmp_path: Path) -> None
     assert prepare(path, tmp_path / "cache").blob_path != first
 
 
-@pytest.mark.parametrize("damage", ["index gone", "index cut", "index lies", "blob gone", "blob cut"])
+@pytest.mark.parametrize(
+    "damage", ["index gone", "index cut", "index lies", "index lacks a weight", "blob gone", "blob cut"]
+)
 def test_a_damaged_entry_is_made_again(tmp_path: Path, damage: str) -> None:
     path = tiny_llama.make(tmp_path, BY_NAME["dense"])
     before = prepare(path, tmp_path / "cache")
@@ -160,7 +162,9 @@ def test_a_damaged_entry_is_made_again(tmp_path: Path, damage: str) -> None:
     elif damage == "index cut":
         index.write_bytes(index.read_bytes()[:50])
     elif damage == "index lies":
-        index.write_text('{"embed": [4096, 97, 64]}')
+        index.write_text(index.read_text().replace('"embed": 64', '"embed": 128'))
+    elif damage == "index lacks a weight":
+        index.write_text('{"embed": 64}')
     elif damage == "blob gone":
         blob.unlink()
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -75,4 +76,5 @@ def avg_pool(low: Lowered) -> jax.Array:
             "avg_pool with ceil_mode that counts padding", where=low.op.name,
             hint="set exclude_padding_from_average or pad the input",
         )  # fmt: skip
-    return total / np.prod(low.const("kernel_sizes"))
+    count: int = prod(low.const("kernel_sizes"))
+    return total / count

@@ -104,7 +104,7 @@ _EPSILON: dict[str, tuple[float, Callable[[Any], Any]]] = {
 def with_epsilon(a: Arguments) -> Array:
     default, function = _EPSILON[a.kind]
     # The default is a constant of x's own type: in fp16 the small ones are 0.
-    default = float(a.results[0].dtype.numpy.type(default))  # type: ignore[arg-type]
+    default = float(a.results[0].dtype.numpy.type(default))
     return np.asarray(function(a["x"] + a.const("epsilon", default)))
 
 
@@ -211,10 +211,7 @@ def cumsum(a: Arguments) -> Array:
     exclusive, reverse = a.const("exclusive", False), a.const("reverse", False)
     result = np.empty_like(x)
     for i in range(len(x)):
-        if reverse:
-            part = x[i + exclusive :]
-        else:
-            part = x[: i + 1 - exclusive]
+        part = x[i + exclusive :] if reverse else x[: i + 1 - exclusive]
         result[i] = part.sum(axis=0)
     return np.moveaxis(result, 0, a.const("axis", 0))
 

@@ -32,6 +32,15 @@ def _positions(sizes: Sequence[int]) -> Iterator[tuple[int, ...]]:
     return product(*map(range, sizes))
 
 
+def _at(*index: int | slice) -> Any:
+    return index
+
+
+def _channels(channel: int | slice, position: Sequence[int]) -> Any:
+    """The index of one position in some channels of every item."""
+    return _at(slice(None), channel, *position)
+
+
 def _bias(a: Arguments, rank: int) -> Any:
     return a["bias"].reshape(-1, *[1] * (rank - 2)) if "bias" in a else 0
 
@@ -53,7 +62,7 @@ def conv(a: Arguments) -> Array:
         for o in range(weight.shape[0]):
             first = o // outer * inner
             window = x[(slice(None), slice(first, first + inner), *cut)]
-            result[(slice(None), o, *at)] = np.sum(window * weight[o], axis=tuple(range(1, x.ndim)))
+            result[_channels(o, at)] = np.sum(window * weight[o], axis=tuple(range(1, x.ndim)))
     return np.asarray(result + _bias(a, x.ndim))
 
 
@@ -77,8 +86,8 @@ def conv_transpose(a: Arguments) -> Array:
             to = tuple(p * s + t * d for p, s, t, d in zip(at, strides, tap, dilations, strict=True))
             for c in range(x.shape[1]):
                 o = c // inner * outer
-                value = x[(slice(None), c, *at)][:, None] * weight[(c, slice(None), *tap)]
-                result[(slice(None), slice(o, o + outer), *to)] += value
+                value = x[_channels(c, at)][:, None] * weight[_at(c, slice(None), *tap)]
+                result[_channels(slice(o, o + outer), to)] += value
     before = [0] * rank
     if a.const("pad_type", "valid") == "custom":
         before = a.const("pad", [0] * 2 * rank)[::2]
@@ -140,7 +149,7 @@ def pool(a: Arguments) -> Array:
         cut = tuple(slice(max(s, 0), e) for s, e in zip(starts, ends, strict=True))
         window = x[(slice(None), slice(None), *cut)].reshape(*x.shape[:2], -1)
         count = window.shape[-1] if a.const("exclude_padding_from_average", False) else int(np.prod(kernel))
-        result[(slice(None), slice(None), *at)] = _POOLS[a.kind](window, count)
+        result[_channels(slice(None), at)] = _POOLS[a.kind](window, count)
     return result
 
 

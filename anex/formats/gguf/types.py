@@ -1,7 +1,7 @@
 """What GGUF's numbers mean: value types of metadata and storage types of tensors.
 
-Sources: the GGUF specification and ggml.h / ggml-common.h of llama.cpp
-(b-series of 2026-08); the tests compare the sizes with the `gguf` package.
+Sources: the GGUF specification and ggml.h / ggml-common.h of llama.cpp;
+the tests compare the sizes with the `gguf` package.
 """
 
 from __future__ import annotations

@@ -58,7 +58,10 @@ def negative_constants() -> Iterator[Example]:
 @examples_of("prelu", "softplus_parametric")
 def per_channel() -> Iterator[Example]:
     x = fp16("prelu", 2, 3, 4, 5)
-    alpha, beta = const(np.array([0.25, -0.5, 1.5], np.float16)), const(np.array([1.0, 2.0, -0.5], np.float16))
+    alpha, beta = (
+        const(np.array([0.25, -0.5, 1.5], np.float16)),
+        const(np.array([1.0, 2.0, -0.5], np.float16)),
+    )
     yield Example("prelu", "rank4", {"x": x, "alpha": alpha})
     same = const(np.full(5, 0.25, np.float16))
     yield Example("prelu", "rank3", {"x": fp16("prelu3", 2, 5, 3), "alpha": same}, "ios15")
@@ -67,8 +70,10 @@ def per_channel() -> Iterator[Example]:
     tenth = const(np.full(26, 0.1, np.float16))
     yield Example("prelu", "adversarial", {"x": column, "alpha": tenth})
     yield Example("softplus_parametric", "rank4", {"x": x, "alpha": alpha, "beta": beta}, "ios15", fp32=2e-6)
-    wide = {"alpha": const(np.float32([0.5, 2, 3])), "beta": const(np.float32([9, -9, 0.5]))}
-    yield Example("softplus_parametric", "fp32", {"x": fp32("sp", 1, 3, 9, low=-20, high=20), **wide}, fp32=4e-6)
+    wide = {"alpha": const([0.5, 2.0, 3.0]), "beta": const([9.0, -9.0, 0.5])}
+    yield Example(
+        "softplus_parametric", "fp32", {"x": fp32("sp", 1, 3, 9, low=-20, high=20), **wide}, fp32=4e-6
+    )
     ones = const(np.ones(26, np.float16))
     args = {"x": column, "alpha": ones, "beta": ones}
     yield Example("softplus_parametric", "adversarial", args, fp32=2e-6)
@@ -90,7 +95,9 @@ def softmax() -> Iterator[Example]:
     x = fp16("softmax", 2, 3, 5, 7, low=-9, high=9)
     for axis in (-1, 0, 1, 2, -3):
         yield Example("softmax", f"axis{axis}", {"x": x, "axis": const(axis)}, fp32=4e-6)
-    yield Example("softmax", "default", {"x": fp16("softmax1", 1, 2, 17, low=-20, high=20)}, "ios15", fp32=4e-6)
+    yield Example(
+        "softmax", "default", {"x": fp16("softmax1", 1, 2, 17, low=-20, high=20)}, "ios15", fp32=4e-6
+    )
     masked = x.copy()
     masked[..., 4:] = -1e4
     yield Example("softmax", "masked", {"x": masked, "axis": const(-1)}, fp32=4e-6)

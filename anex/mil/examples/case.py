@@ -16,7 +16,7 @@ import numpy as np
 from anex.mil.ir import Literal
 
 Array = np.ndarray[Any, np.dtype[Any]]
-Argument = Array | Literal | tuple[Array, ...]
+Argument = Array | Literal | tuple[Array | Literal, ...]
 """A numpy array is passed at run time; a `Literal` is a compile-time constant."""
 
 
@@ -27,7 +27,8 @@ class Example:
     Attributes:
         kind: The op.
         name: Unique among the examples of the op; says what is special.
-        args: Parameter name to run-time array(s) or constant literal.
+        args: Parameter name to `Argument`: run-time array(s) or constant literal(s).  (A dict
+            that mixes these is one of `object` to a type checker, so the values are `Any`.)
         opset: The function's opset.
         outputs: Number of outputs that the call binds.
         ulps: Largest error of an fp16 result at level `fp16`, in units in the
@@ -39,7 +40,7 @@ class Example:
 
     kind: str
     name: str
-    args: Mapping[str, Argument]
+    args: Mapping[str, Any]
     opset: str = "ios18"
     outputs: int = 1
     ulps: float = 0.51
@@ -78,9 +79,34 @@ def rng(seed: str) -> np.random.Generator:
 
 
 ADVERSARIAL_FP16 = np.array(
-    [0.0, -0.0, 1.0, -1.0, 0.5, 2.0**-24, -(2.0**-24), 2.0**-14, 6e-5, 1e-3, 3.14159, 11.0, -11.0,
-     100.0, -100.0, 2047.0, 2049.0, 4094.0, 4096.0, 32752.0, 32768.0, 65504.0, -65504.0,
-     np.inf, -np.inf, np.nan],
+    [
+        0.0,
+        -0.0,
+        1.0,
+        -1.0,
+        0.5,
+        2.0**-24,
+        -(2.0**-24),
+        2.0**-14,
+        6e-5,
+        1e-3,
+        3.14159,
+        11.0,
+        -11.0,
+        100.0,
+        -100.0,
+        2047.0,
+        2049.0,
+        4094.0,
+        4096.0,
+        32752.0,
+        32768.0,
+        65504.0,
+        -65504.0,
+        np.inf,
+        -np.inf,
+        np.nan,
+    ],
     dtype=np.float16,
 )
 """Zeros of both signs, subnormals, the 2**11 grid, the engine's cliffs, infinities, NaN."""

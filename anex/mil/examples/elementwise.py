@@ -42,7 +42,9 @@ def binary_int() -> Iterator[Example]:
 def power() -> Iterator[Example]:
     x, y = adversarial_pairs()
     yield Example("pow", "adversarial", {"x": x, "y": y}, fp32=2e-6)
-    yield Example("pow", "rsqrt", {"x": fp16("pow", 1, 1, 4, 9, low=0.001, high=9), "y": const(-0.5, DType.FP16)})
+    yield Example(
+        "pow", "rsqrt", {"x": fp16("pow", 1, 1, 4, 9, low=0.001, high=9), "y": const(-0.5, DType.FP16)}
+    )
     yield Example("pow", "square", {"x": fp16("pow2", 3, 9), "y": const(2.0, DType.FP16)})
     args = {"x": fp32("pow", 5, 7, low=0.01, high=40), "y": fp32("powy", 7)}
     yield Example("pow", "fp32", args, "ios15", fp32=2e-6)
@@ -54,7 +56,9 @@ def logic() -> Iterator[Example]:
     for kind in ("logical_and", "logical_or", "logical_xor"):
         both = np.array([False, True])
         yield Example(kind, "table", {"x": both[:, None], "y": both})
-        yield Example(kind, "broadcast", {"x": boolean(kind, 2, 1, 5), "y": boolean(kind + "y", 3, 1)}, "ios15")
+        yield Example(
+            kind, "broadcast", {"x": boolean(kind, 2, 1, 5), "y": boolean(kind + "y", 3, 1)}, "ios15"
+        )
     yield Example("logical_not", "table", {"x": np.array([[False, True]])})
     yield Example("logical_not", "rank3", {"x": boolean("not", 2, 3, 5)}, "ios15")
 
@@ -66,6 +70,7 @@ _UNARY = {
     "floor": (-9, 9), "round": (-9, 9), "sign": (-9, 9), "sin": (-30, 30), "sinh": (-9, 9), "sqrt": (0, 90),
     "square": (-200, 200), "tan": (-7, 7), "tanh": (-6, 6),
 }  # fmt: skip
+
 
 @examples_of(*_UNARY)
 def unary() -> Iterator[Example]:
@@ -107,7 +112,9 @@ def with_epsilon() -> Iterator[Example]:
 @examples_of("clip", "threshold")
 def bounds() -> Iterator[Example]:
     x = fp16("clip", 1, 4, 3, 8)
-    yield Example("clip", "adversarial", {"x": ADVERSARIAL_FP16, "alpha": const(-2.0, x), "beta": const(5.5, x)})
+    yield Example(
+        "clip", "adversarial", {"x": ADVERSARIAL_FP16, "alpha": const(-2.0, x), "beta": const(5.5, x)}
+    )
     yield Example("clip", "fp16", {"x": x, "alpha": const(-1.0, x), "beta": const(0.5, x)}, "ios15")
     wide = fp32("clip", 9)
     inf = float("inf")
@@ -121,7 +128,9 @@ def bounds() -> Iterator[Example]:
 def selection() -> Iterator[Example]:
     cond, a, b = boolean("select", 4, 26), np.tile(ADVERSARIAL_FP16, (4, 1)), fp16("select", 4, 26)
     yield Example("select", "adversarial", {"cond": cond, "a": a, "b": b})
-    yield Example("select", "broadcast", {"cond": boolean("s", 3, 1), "a": fp16("a", 1, 5), "b": fp16("b", 3, 1)})
+    yield Example(
+        "select", "broadcast", {"cond": boolean("s", 3, 1), "a": fp16("a", 1, 5), "b": fp16("b", 3, 1)}
+    )
     yield Example("select", "scalar", {"cond": cond, "a": const(-1e4, b), "b": b}, "ios15")
     ints = {"a": int32("a", 4, 26), "b": const(0)}
     yield Example("select", "int32", {"cond": cond, **ints})

@@ -40,11 +40,15 @@ def conv() -> Iterator[Example]:
         wide = {"x": fp32(name, *shape), "weight": const(fp32(name + "w", *weights)), **constants}
         yield Example("conv", f"{name}-fp32", wide, fp32=2e-6, scale=9.0)
     x, weight, bias = fp16("conv", 1, 4, 3, 8), fp16("weight", 6, 4, 1, 1), const(fp16("bias", 6))
-    yield Example("conv", "bias", {"x": x, "weight": const(weight), "bias": bias}, "ios15", fp32=2e-6, scale=9.0)
+    yield Example(
+        "conv", "bias", {"x": x, "weight": const(weight), "bias": bias}, "ios15", fp32=2e-6, scale=9.0
+    )
     yield Example("conv", "run-time-weight", {"x": x, "weight": weight}, fp32=2e-6, scale=9.0)
     args = {"x": x, "weight": const(fp32("weight", 6, 4, 1, 1)), "bias": const(fp32("bias", 6))}
     yield Example("conv", "mixed", args, fp32=2e-6, scale=9.0)
-    yield Example("conv", "overflow", {"x": np.full((1, 4, 1, 2), 6e4, np.float16), "weight": const(weight)}, scale=1e5)
+    yield Example(
+        "conv", "overflow", {"x": np.full((1, 4, 1, 2), 6e4, np.float16), "weight": const(weight)}, scale=1e5
+    )
 
 
 _TRANSPOSE: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
@@ -93,7 +97,6 @@ def linear() -> Iterator[Example]:
 _MATMUL: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, bool]]] = {
     "plain": ((5, 7), (7, 3), {}),
     "vector": ((7,), (7, 3), {}),
-    "vector-batch": ((7,), (2, 7, 3), {}),
     "transpose_x": ((7, 5), (7, 3), {"transpose_x": True}),
     "transpose_y": ((5, 7), (3, 7), {"transpose_y": True}),
     "both": ((2, 7, 5), (2, 3, 7), {"transpose_x": True, "transpose_y": True}),
@@ -116,10 +119,12 @@ def matmul() -> Iterator[Example]:
     yield Example("matmul", "int32", {"x": int32("x", 3, 4), "y": int32("y", 4, 2)})
     mixed = {"x": fp16("mixed", 4, 6), "y": const(fp32("mixedy", 6, 3))}
     yield Example("matmul", "constant-fp32", mixed, fp32=2e-6, scale=9.0)
-    yield Example("matmul", "constant-x", {"x": const(fp32("m", 4, 6)), "y": fp16("my", 6, 3)}, fp32=2e-6, scale=9.0)
-    x = np.array([[60000, 60000, 1], [65504, -65504, 2]], np.float16)
-    y = np.array([[1, 1], [1, -1], [0.5, 0.25]], np.float16)
-    yield Example("matmul", "overflow", {"x": x, "y": y}, scale=1e5)
+    yield Example(
+        "matmul", "constant-x", {"x": const(fp32("m", 4, 6)), "y": fp16("my", 6, 3)}, fp32=2e-6, scale=9.0
+    )
+    rows = np.array([[60000, 60000, 1], [65504, -65504, 2]], np.float16)
+    columns = np.array([[1, 1], [1, -1], [0.5, 0.25]], np.float16)
+    yield Example("matmul", "overflow", {"x": rows, "y": columns}, scale=1e5)
     special = np.array([[np.inf, 1], [np.nan, 1], [-np.inf, 2]], np.float16)
     yield Example("matmul", "special", {"x": special, "y": np.array([[1.0], [2.0]], np.float16)})
     tiny = np.array([[2.0**-24, 2.0**-14, -(2.0**-20)]], np.float16)

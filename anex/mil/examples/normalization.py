@@ -46,12 +46,20 @@ def instance_norm() -> Iterator[Example]:
 @examples_of("layer_norm")
 def layer_norm() -> Iterator[Example]:
     x = fp16("layer_norm", 2, 5, 3, 4)
-    for name, axes in {"last": [-1], "channel": [1], "two": [2, 3], "apart": [1, -1], "unsorted": [3, 1]}.items():
+    for name, axes in {
+        "last": [-1],
+        "channel": [1],
+        "two": [2, 3],
+        "apart": [1, -1],
+        "unsorted": [3, 1],
+    }.items():
         shape = [x.shape[a] for a in sorted(a % 4 for a in axes)]
         args = {"x": x, "axes": const(axes)}
         yield Example("layer_norm", name, args, fp32=2e-6, scale=4.0)
         args |= {"gamma": const(fp16("gamma", *shape)), "beta": const(fp16("beta", *shape))}
-        yield Example("layer_norm", f"{name}-affine", {**args, "epsilon": const(1e-3, x)}, fp32=2e-6, scale=9.0)
+        yield Example(
+            "layer_norm", f"{name}-affine", {**args, "epsilon": const(1e-3, x)}, fp32=2e-6, scale=9.0
+        )
     yield Example("layer_norm", "default", {"x": x}, "ios15", fp32=2e-6, scale=4.0)
     gamma = const(fp32("gamma", 4))
     args = {"x": x, "axes": const([3]), "gamma": gamma}
@@ -69,7 +77,9 @@ def l2_norm() -> Iterator[Example]:
         yield Example("l2_norm", f"rank{len(shape)}", {"x": fp16("l2_norm", *shape)}, fp32=2e-6)
     args = {"x": fp32("l2_norm", 2, 3, 2, 4), "epsilon": const(0.5, DType.FP32)}
     yield Example("l2_norm", "fp32", args, "ios15", fp32=2e-6)
-    yield Example("l2_norm", "mixed", {"x": fp16("l2_norm", 2, 3, 4), "epsilon": const(0.5, DType.FP32)}, fp32=2e-6)
+    yield Example(
+        "l2_norm", "mixed", {"x": fp16("l2_norm", 2, 3, 4), "epsilon": const(0.5, DType.FP32)}, fp32=2e-6
+    )
     yield Example("l2_norm", "big", {"x": big(2, 3, 3, 3)}, fp32=2e-6)
     yield Example("l2_norm", "small", {"x": small(2, 3, 3, 3), "epsilon": const(0.0, DType.FP16)}, fp32=2e-6)
 
@@ -78,9 +88,17 @@ def l2_norm() -> Iterator[Example]:
 def local_response_norm() -> Iterator[Example]:
     x = fp16("lrn", 2, 7, 3, 4)
     for size in (1, 3, 5, 4):
-        args = {"x": x, "size": const(size), "alpha": const(0.5, x), "beta": const(0.75, x), "k": const(2.0, x)}
+        args = {
+            "x": x,
+            "size": const(size),
+            "alpha": const(0.5, x),
+            "beta": const(0.75, x),
+            "k": const(2.0, x),
+        }
         yield Example("local_response_norm", f"size{size}", args, fp32=4e-6)
-    yield Example("local_response_norm", "default", {"x": fp16("lrn3", 2, 6, 5), "size": const(3)}, "ios15", fp32=4e-6)
+    yield Example(
+        "local_response_norm", "default", {"x": fp16("lrn3", 2, 6, 5), "size": const(3)}, "ios15", fp32=4e-6
+    )
     args = {"x": fp32("lrn", 1, 5, 4), "size": const(3), "alpha": const(1.5, DType.FP32)}
     yield Example("local_response_norm", "fp32", args, fp32=4e-6)
     args = {"x": x, "size": const(3), "alpha": const(0.7, DType.FP32)}

@@ -12,6 +12,7 @@ from anex.mil.examples.case import Example, examples_of
 
 _KINDS = ("max_pool", "avg_pool", "l2_pool")
 
+_ROUND = {"pad_type": "custom", "pad": [1, 1, 1, 1]}
 _WINDOWS: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
     # name: shape of x, constants
     "valid": ((2, 3, 7, 6), {"kernel_sizes": [3, 2], "pad_type": "valid"}),
@@ -20,15 +21,11 @@ _WINDOWS: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
     "same_lower": ((1, 2, 7, 6), {"kernel_sizes": [2, 4], "strides": [1, 1], "pad_type": "same_lower"}),
     "custom": ((1, 2, 5, 6), {"kernel_sizes": [3, 3], "pad_type": "custom", "pad": [2, 0, 1, 1]}),
     "upper-case": ((1, 2, 5, 6), {"kernel_sizes": [2, 2], "pad_type": "VALID"}),
-    "ceil": ((1, 2, 6, 5), {"kernel_sizes": [3, 2], "strides": [2, 2], "pad_type": "valid", "ceil_mode": True}),
-    "ceil-padded": (
-        (1, 2, 6, 7),
-        {"kernel_sizes": [3, 3], "strides": [2, 2], "pad_type": "custom", "pad": [1, 1, 1, 1], "ceil_mode": True},
+    "ceil": (
+        (1, 2, 6, 5), {"kernel_sizes": [3, 2], "strides": [2, 2], "pad_type": "valid", "ceil_mode": True},
     ),
-    "ceil-drops": (
-        (1, 1, 4, 4),
-        {"kernel_sizes": [2, 2], "strides": [3, 3], "pad_type": "custom", "pad": [1, 1, 1, 1], "ceil_mode": True},
-    ),
+    "ceil-padded": ((1, 2, 6, 7), {"kernel_sizes": [3, 3], "strides": [2, 2], **_ROUND, "ceil_mode": True}),
+    "ceil-drops": ((1, 1, 4, 4), {"kernel_sizes": [2, 2], "strides": [3, 3], **_ROUND, "ceil_mode": True}),
     "one-dimension": ((2, 3, 11), {"kernel_sizes": [4], "strides": [3], "pad_type": "custom", "pad": [1, 2]}),
     "global": ((1, 3, 4, 5), {"kernel_sizes": [4, 5], "pad_type": "valid"}),
 }  # fmt: skip

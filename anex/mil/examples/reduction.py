@@ -20,17 +20,21 @@ _WITHOUT_SCALE = {"reduce_log_sum", "reduce_log_sum_exp"}
 
 @examples_of(*_OVER_AXES)
 def over_axes() -> Iterator[Example]:
-    axes = {"last": [-1], "first": [0], "middle": [1, 2], "all": [0, 1, 2, 3], "mixed": [-2, 0]}
+    calls = {
+        "last-keep": ([-1], True), "first": ([0], False), "middle": ([1, 2], False),
+        "all": ([0, 1, 2, 3], False), "all-keep": ([0, 1, 2, 3], True), "mixed-keep": ([-2, 0], True),
+    }  # fmt: skip
     for kind in _OVER_AXES:
         low, scale = 0.1 if kind in _POSITIVE else -2.0, _CANCEL.get(kind)
         x, wide = fp16(kind, 2, 3, 5, 4, low=low, high=2), fp32(kind, 3, 11, low=low, high=2)
-        for name, value in axes.items():
-            for keep in (False, True):
-                args = {"x": x, "axes": const(value), "keep_dims": const(keep)}
-                yield Example(kind, f"{name}-{'keep' if keep else 'drop'}", args, fp32=4e-6, scale=scale)
+        for name, (axes, keep) in calls.items():
+            args = {"x": x, "axes": const(axes), "keep_dims": const(keep)}
+            yield Example(kind, name, args, fp32=4e-6, scale=scale)
         yield Example(kind, "default", {"x": x}, "ios15", fp32=4e-6, scale=scale)
         yield Example(kind, "fp32", {"x": wide, "axes": const([1])}, fp32=4e-6, scale=scale)
-        yield Example(kind, "vector", {"x": wide[0], "axes": const([0]), "keep_dims": const(True)}, scale=scale)
+        yield Example(
+            kind, "vector", {"x": wide[0], "axes": const([0]), "keep_dims": const(True)}, scale=scale
+        )
 
 
 @examples_of(*_OVER_AXES)
@@ -60,10 +64,9 @@ def indices() -> Iterator[Example]:
     ties = np.array([[3, 1, 3, 1], [0, 0, 0, 0], [-5, 7, 7, -5]])
     for kind in ("reduce_argmax", "reduce_argmin"):
         x = fp16(kind, 3, 5, 4)
-        for axis in (-1, 0, 1, -2):
-            for keep in (False, True):
-                args = {"x": x, "axis": const(axis), "keep_dims": const(keep)}
-                yield Example(kind, f"axis{axis}-{'keep' if keep else 'drop'}", args)
+        for axis, keep in ((-1, True), (0, False), (1, True), (-2, False)):
+            args = {"x": x, "axis": const(axis), "keep_dims": const(keep)}
+            yield Example(kind, f"axis{axis}", args)
         yield Example(kind, "default", {"x": fp32(kind, 2, 9)}, "ios15")
         yield Example(kind, "uint16", {"x": x, "axis": const(1), "output_dtype": const("uint16")})
         yield Example(kind, "ties", {"x": ties.astype(np.float16), "axis": const(1)})

@@ -41,6 +41,12 @@ def upsample_nearest_neighbor() -> Iterator[Example]:
         "scale_factor_width": const(1.5),
     }
     yield Example("upsample_nearest_neighbor", "fractions", args)
+    args = {
+        "x": mixed("float16", 1, 10, 10),
+        "scale_factor_height": const(0.7),
+        "scale_factor_width": const(1.1),
+    }
+    yield Example("upsample_nearest_neighbor", "rounded-sizes", args)
     yield Example("upsample_nearest_neighbor", "default", {"x": x}, "ios15")
 
 

@@ -41,7 +41,7 @@ def reshape() -> Iterator[Example]:
         "copy-beyond": (mixed("float16", 2, 50), [1, 0, -1, 0]),
         "flat": (X, [120]),
         "longer": (X, [1, 2, 3, 2, 2, 5]),
-        "scalar-in": (np.float16(7).reshape(()), [1, 1]),
+        "scalar-in": (np.array(7, np.float16), [1, 1]),
         "to-scalar": (np.full((1, 1), 3, np.float16), []),
     }
     yield from _vectors("reshape", "shape", cases)
@@ -97,7 +97,7 @@ def expand_dims() -> Iterator[Example]:
         "both": (X[0], [0, -1]),
         "unsorted": (X[0, 0], [3, 0]),
         "negative": (X[0, 0], [-3, -1]),
-        "scalar": (np.float16(-0.0).reshape(()), [0]),
+        "scalar": (np.array(-0.0, np.float16), [0]),
     }
     yield from _vectors("expand_dims", "axes", cases)
     yield from _every_dtype("expand_dims", axes=[1])

@@ -79,9 +79,7 @@ _CONSTANTS = [
 ]
 for _kind, _signature, _rule, _doc in _CONSTANTS:
     declare(_kind, "ios15", _signature.format("T"), T="fp16 fp32", rule=_rule, doc=_doc)
-    declare(
-        _kind, "ios17", _signature.format("U"), T="fp16 fp32", U="fp16 fp32", rule=_rule, doc=_doc
-    )
+    declare(_kind, "ios17", _signature.format("U"), T="fp16 fp32", U="fp16 fp32", rule=_rule, doc=_doc)
 
 declare(
     "gelu", "ios15", "x: T, mode?: const string", T="fp16 fp32", rule=_gelu,

@@ -244,7 +244,9 @@ def _cast(call: Call) -> tuple[Type, ...]:
     return (TensorType(DType.FP32, _static(call, "source_val") if call.type("source_val").rank else ()),)
 
 
-declare(
-    "constexpr_cast", "ios16", "source_val: const fp16, output_dtype: const string", rule=_cast,
-    doc="fp16 constants as fp32.",
-)  # fmt: skip
+# The same twice: in iOS18 the parameters move from attributes to inputs.
+for _opset in ("ios16", "ios18"):
+    declare(
+        "constexpr_cast", _opset, "source_val: const fp16, output_dtype: const string", rule=_cast,
+        doc="fp16 constants as fp32.",
+    )  # fmt: skip

@@ -57,6 +57,11 @@ class OpDecl:
     def param(self, name: str) -> Param | None:
         return next((p for p in self.params if p.name == name), None)
 
+    @property
+    def in_attributes(self) -> bool:
+        """Parameters are attributes of the op: constexpr forms up to iOS17 (facts: coreml.md §2.1)."""
+        return self.kind.startswith("constexpr_") and self.opset < "ios18"
+
 
 class Call:
     """What a type rule sees: the operands of one call, with constants resolved.

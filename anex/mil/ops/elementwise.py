@@ -109,9 +109,7 @@ for _kind, _doc in _UNARY_WITH_INT.items():
 for _kind, _doc in _WITH_EPSILON.items():
     _rule = strict(same_as_x)
     declare(_kind, "ios15", "x: T, epsilon?: const T", T="fp16 fp32", rule=_rule, doc=_doc)
-    declare(
-        _kind, "ios17", "x: T, epsilon?: const U", T="fp16 fp32", U="fp16 fp32", rule=_rule, doc=_doc
-    )
+    declare(_kind, "ios17", "x: T, epsilon?: const U", T="fp16 fp32", U="fp16 fp32", rule=_rule, doc=_doc)
 
 _BOUNDS = "x: T, alpha: const T, beta: const T"
 _CLIP = "The nearest value inside [alpha, beta]."

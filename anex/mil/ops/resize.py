@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from anex.mil.ops.decl import Call, declare
 from anex.mil.ops.strict_shape import FLOATS, agree, number, refuse, show, vector
 from anex.mil.types import TensorType, Type
@@ -59,7 +61,8 @@ declare(
 
 
 def _scaled(dim: Size, factor: float) -> Size:
-    return None if dim is None else math.floor(factor * dim)
+    # The product in fp32, the type of the factor: 10 * 0.7 is then 7 and not 6.9999999.
+    return None if dim is None else math.floor(np.float32(factor) * np.float32(dim))
 
 
 def _upsample(call: Call) -> tuple[Type, ...]:

@@ -110,6 +110,8 @@ def _length(call: Call, axis: int, dim: int | None, cut: Cut) -> int | None:
     span = end - begin if forward else begin - end
     if span < 0:
         raise refuse(call, "slice-empty", f"end {cut.end} lies before begin {cut.begin} in dimension {axis}")
+    if span == 0 and dim == 1:
+        raise refuse(call, "slice-of-one", f"nothing is left of dimension {axis}")
     return -(-span // abs(cut.stride))
 
 

@@ -196,6 +196,11 @@ def _same_family(*names: str) -> Check:
     return find
 
 
+def _vector_and_batch(call: Call) -> Finding:
+    x, y = call.type("x"), call.type("y")
+    return f"x {x} is a vector, y {y} a batch" if x.rank == 1 and y.rank > 2 else None
+
+
 def _einsum_operands(call: Call) -> Finding:
     types, equation = call.types("values"), call.const("equation")
     for kind in types:
@@ -326,6 +331,8 @@ REFUSALS: tuple[Refusal, ...] = (
             "an integer product with floating-point numbers", _same_family("x", "weight")),
     Refusal("matmul-mixed", ("matmul",),
             "an integer product with floating-point numbers", _same_family("x", "y")),
+    Refusal("matmul-vector-batch", ("matmul",),
+            "of a vector times a batch of matrices the batch dimension is dropped", _vector_and_batch),
     Refusal("einsum-operands", ("einsum",),
             "the equation's rank is never compared with the values'; integers are not documented",
             _einsum_operands),

@@ -46,6 +46,7 @@ REFUSALS: dict[str, str] = {
     # slices
     "slice-past-end": "coremltools clamps to the dimension, and for a dimension of 1 does not look",
     "slice-empty": "an end before the begin is clamped to an empty tensor",
+    "slice-of-one": "coremltools gives the one element whatever the limits, the definition gives nothing",
     "slice-stride": "a stride of 0 never reaches the end",
     "slice-size": "only sizes of at least 1, and -1 for the rest, are defined",
     "slice-rest": "coremltools subtracts a negative begin, which gives more elements than there are",

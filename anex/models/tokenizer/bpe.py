@@ -99,9 +99,9 @@ def _merger(vocabulary: Vocabulary) -> Callable[[str], list[int]]:
     byte_level = vocabulary.pre.byte_level
     try:
         model = BPE(vocab=ids, merges=vocabulary.merges, cache_capacity=0)
-    except Exception:  # the library raises nothing narrower
+    except Exception as error:  # the library raises nothing narrower
         _check_merges(vocabulary)
-        raise
+        raise InputError(f"the merges do not fit the tokens: {error}", where=keys.MERGES) from error
 
     def merge(run: str) -> list[int]:
         if len(run) == 1 and run not in ids:

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from anex.errors import InputError
-from anex.models.tokenizer import bpe, keys, spm, vocabulary
+from anex.models.tokenizer import bpe, spm, vocabulary
 from anex.models.tokenizer.vocabulary import HIDDEN, SPACE_MARK, SPECIAL, Kind, Vocabulary
 
 # What C's isspace() means: the white space that a token with a strip rule swallows.
@@ -211,19 +211,19 @@ def _piece(vocabulary: Vocabulary, token: int) -> bytes:
 def _cut_out(fragments: list[str | int], token: int, mark: str, kind: int) -> Iterator[str | int]:
     """`fragments` with every `mark` in the texts replaced by `token`; what remains empty is dropped."""
     for fragment in fragments:
-        if isinstance(fragment, int) or mark not in fragment:
-            yield fragment
-            continue
-        first, *others = fragment.split(mark)
-        for i, part in enumerate([first, *others]):
-            if i and kind & Kind.STRIP_RIGHT:
-                part = part.lstrip(_C_SPACE)
-            if i < len(others) and kind & Kind.STRIP_LEFT:
-                part = part.rstrip(_C_SPACE)
-            if part:
-                yield part
-            if i < len(others):
-                yield token
+        rest = fragment
+        while isinstance(rest, str) and mark in rest:
+            left, _, rest = rest.partition(mark)
+            if kind & Kind.STRIP_LEFT:
+                left = left.rstrip(_C_SPACE)
+            if kind & Kind.STRIP_RIGHT:
+                # Before the search goes on: a mark may itself be white space.
+                rest = rest.lstrip(_C_SPACE)
+            if left:
+                yield left
+            yield token
+        if rest != "":
+            yield rest
 
 
 class StreamDecoder:

@@ -210,7 +210,9 @@ def _ids(tokens: list[str]) -> dict[str, int]:
     ids = {text: i for i, text in enumerate(tokens)}
     if len(ids) != len(tokens):
         twice = next(i for i, text in enumerate(tokens) if ids[text] != i)
-        raise InputError(f"tokens {twice} and {ids[tokens[twice]]} are both {tokens[twice]!r}", where=keys.TOKENS)
+        raise InputError(
+            f"tokens {twice} and {ids[tokens[twice]]} are both {tokens[twice]!r}", where=keys.TOKENS
+        )
     return ids
 
 
@@ -246,7 +248,9 @@ def _merges(metadata: Mapping[str, Any]) -> list[tuple[str, str]]:
         # The first token may begin with a space, so the border is sought behind its first character.
         border = merge.find(" ", 1)
         if border < 0 or border + 1 == len(merge):
-            raise InputError(f"merge {i} is {merge!r}, not two tokens with a space between", where=keys.MERGES)
+            raise InputError(
+                f"merge {i} is {merge!r}, not two tokens with a space between", where=keys.MERGES
+            )
         merges.setdefault((merge[:border], merge[border + 1 :]))
     return list(merges)
 

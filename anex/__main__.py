@@ -1,0 +1,7 @@
+"""`python -m anex`."""
+
+import sys
+
+from anex.cli import main
+
+sys.exit(main())

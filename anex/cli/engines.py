@@ -1,0 +1,31 @@
+"""`anex engines`: what can execute a program here, and what the others need."""
+
+from __future__ import annotations
+
+import argparse
+
+from anex.cli.console import add_json, print_json, print_table
+
+NAME = "engines"
+HELP = "list the engines and why one cannot be used here"
+
+SCHEMA = "anex.engines/1"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    add_json(parser)
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Run the command."""
+    from anex.engines import engines
+
+    missing = {name: entry.missing() for name, entry in engines().items()}
+    if args.json:
+        listed = [{"name": name, "usable": not why, "missing": why} for name, why in missing.items()]
+        print_json(SCHEMA, {"engines": listed})
+    else:
+        rows = [(name, "usable" if not why else f"not here: {why}") for name, why in missing.items()]
+        print_table("Engines", ("engine", "state"), rows)
+    return 0

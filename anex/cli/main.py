@@ -1,0 +1,82 @@
+"""Parses the command line, runs the command, and turns what goes wrong into one line and an exit code."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import warnings
+from collections.abc import Sequence
+
+from anex.cli import cache, engines, info, run
+from anex.errors import AnexError, ResourceError
+from anex.files import refusal
+
+COMMANDS = (run, info, cache, engines)
+"""Each has NAME, HELP, `configure(parser)` and `execute(args) -> exit code`."""
+
+INTERRUPTED = 130
+
+
+class _Version(argparse.Action):
+    """Prints the version; asking the package's metadata for it costs time that `--help` need not spend."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        import anex
+
+        print(f"anex {anex.__version__}")
+        parser.exit()
+
+
+def parser() -> argparse.ArgumentParser:
+    """The whole command line."""
+    top = argparse.ArgumentParser(
+        prog="anex",
+        description="Runs neural networks on the Apple Neural Engine, and emulates it where there is none.",
+        epilog="Exit codes: 0 fine, 1 findings, 2 bad input, 3 an engine failed, 130 interrupted.",
+    )
+    top.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
+    commands = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for module in COMMANDS:
+        command = commands.add_parser(module.NAME, help=module.HELP, description=module.HELP)
+        module.configure(command)
+        command.set_defaults(execute=module.execute)
+    return top
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command line and return its exit code (2 and an exit where it cannot be parsed)."""
+    args = parser().parse_args(argv)
+    # Libraries warn about their own insides; what matters here is an error.
+    warnings.filterwarnings("ignore", module=r"jax(lib)?\b")
+    try:
+        code: int = args.execute(args)
+        sys.stdout.flush()
+        return code
+    except AnexError as error:
+        return _fail(error)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader has seen enough.
+        _discard_output()
+        return 0
+    except OSError as error:
+        return _fail(refusal(error, error.filename or "output"))
+    except MemoryError:
+        return _fail(ResourceError("not enough memory", hint="a smaller model or a shorter context (-c)"))
+
+
+def _fail(error: AnexError) -> int:
+    try:
+        sys.stdout.flush()
+    except OSError:
+        _discard_output()
+    line = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in str(error))
+    print(f"anex: error: {line}", file=sys.stderr)
+    return error.exit_code
+
+
+def _discard_output() -> None:
+    """Let the interpreter's own flush at exit go nowhere instead of failing again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,254 @@
+"""The conformance suite: every engine must pass it; a failing case prints its own reproduction.
+
+    python -m anex.engines.conformance emulator --numerics fp16 --only conv:groups
+
+Four groups of cases: each op example; layouts (surfaces with padded rows);
+binding (parameters are bound by name, surfaces are read and written in
+place); failures (what must be refused, and how).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from anex.engines.conformance.check import Level, build, compare
+from anex.engines.protocol import Engine, Executable
+from anex.engines.surface import Surface, strides
+from anex.errors import AnexError, EvaluateError, InputError, SurfaceError
+from anex.mil import ops
+from anex.mil.builder import Builder
+from anex.mil.constexpr import KINDS as CONSTEXPR
+from anex.mil.examples import Example, examples
+from anex.mil.ir import Program, Value
+from anex.mil.types import DType, TensorType
+
+NOT_CALLED = CONSTEXPR | {"const", "read_state", "write_state", "coreml_update_state", "non_zero"}
+"""Constants (folded when a program is loaded), state (no port has it yet), and
+`non_zero`, whose result has no static shape."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One thing to try; `run` returns None or what is wrong."""
+
+    id: str
+    run: Callable[[Engine], str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A case that failed, and the command that tries it again."""
+
+    id: str
+    reason: str
+    command: str
+
+    def __str__(self) -> str:
+        return f"{self.id}: {self.reason}\n    {self.command}"
+
+
+def cases(level: Level, only: Sequence[str] = ()) -> Iterator[Case]:
+    """Every case, or those whose id is in `only` or starts with `only:`."""
+    found = [*_op_cases(level), *_layout_cases(), *_binding_cases(), *_failure_cases()]
+    for case in found:
+        if not only or any(case.id == o or case.id.startswith(f"{o}:") for o in only):
+            yield case
+
+
+def run(engine: Engine, level: Level, only: Sequence[str] = ()) -> tuple[int, list[Failure]]:
+    """Put an engine through the suite.
+
+    Args:
+        engine: The engine under test.
+        level: The arithmetic it was made for.
+        only: Ids or groups of cases; empty for all.
+
+    Returns:
+        How many cases ran, and those that failed.
+    """
+    count, failures = 0, []
+    for case in cases(level, only):
+        count += 1
+        try:
+            reason = case.run(engine)
+        except AnexError as error:
+            reason = f"{type(error).__name__}: {error}"
+        if reason:
+            command = f"python -m anex.engines.conformance {engine.name} --numerics {level} --only {case.id}"
+            failures.append(Failure(case.id, reason, command))
+    return count, failures
+
+
+def _op_cases(level: Level) -> Iterator[Case]:
+    for kind in ops.kinds():
+        if kind not in NOT_CALLED:
+            for example in examples(kind):
+                yield Case(example.id, lambda engine, e=example: _try_example(engine, e, level))  # type: ignore[misc]
+
+
+def _try_example(engine: Engine, example: Example, level: Level) -> str | None:
+    program, inputs = build(example)
+    function = program.functions["main"]
+    with engine.compile(program, None) as exe:
+        ports = {port.name: port for port in exe.inputs("main")}
+        got = exe.call("main", {n: a.astype(ports[n].dtype) for n, a in inputs.items()})
+    return compare(example, level, [got[v.name] for v in function.outputs])
+
+
+def _program(inputs: dict[str, TensorType], make: Callable[[Builder, dict[str, Value]], Value]) -> Program:
+    b = Builder("main")
+    values = {name: b.input_of(name, kind) for name, kind in inputs.items()}
+    return Program({"main": b.finish({"out": make(b, values)})})
+
+
+def _difference(shape: tuple[int, ...] = (1, 3, 2, 32)) -> Program:
+    """`first - second`, with parameters whose declared and alphabetic orders differ."""
+    kind = TensorType(DType.FP16, shape)
+    return _program(
+        {"z_first": kind, "a_second": kind}, lambda b, v: b.op("sub", x=v["z_first"], y=v["a_second"])
+    )
+
+
+def _layout_cases() -> Iterator[Case]:
+    for width in (1, 2, 15, 16, 31, 32, 33, 64):
+        yield Case(f"layout:width{width}", lambda engine, w=width: _try_layout(engine, w))  # type: ignore[misc]
+
+
+def _try_layout(engine: Engine, width: int) -> str | None:
+    """Non-uniform values through surfaces whose rows may be padded (ane.md §2.3)."""
+    shape = (1, 5, 3, width)
+    with engine.compile(_difference(shape), None) as exe:
+        surfaces = _surfaces(exe)
+        first = np.arange(15 * width).reshape(shape) % 97
+        second = first[:, ::-1, ::-1, ::-1] * 2 + 1
+        for name, values in (("z_first", first), ("a_second", second)):
+            surface = surfaces[name]
+            if surface.array.strides != strides(shape, surface.array.itemsize):
+                return f"surface of '{name}' has strides {surface.array.strides}"
+            surface.write(values.astype(surface.array.dtype))
+        exe.bind("main", surfaces).run()
+        return _unequal(surfaces["out"].array, first - second)
+
+
+def _surfaces(exe: Executable) -> dict[str, Surface]:
+    return {port.name: port.surface() for port in (*exe.inputs("main"), *exe.outputs("main"))}
+
+
+def _unequal(got: np.ndarray[Any, Any], wanted: np.ndarray[Any, Any]) -> str | None:
+    wrong = np.argwhere(got.astype(np.float64) != wanted)
+    if not wrong.size:
+        return None
+    at = tuple(int(i) for i in wrong[0])
+    return f"{list(at)} is {got[at]}, not {wanted[at]}; {len(wrong)} of {wanted.size} wrong"
+
+
+def _binding_cases() -> Iterator[Case]:
+    yield Case("binding:by-name", _try_by_name)
+    yield Case("binding:in-place", _try_in_place)
+    yield Case("binding:several-functions", _try_functions)
+
+
+def _try_by_name(engine: Engine) -> str | None:
+    shape = (1, 3, 2, 32)
+    with engine.compile(_difference(shape), None) as exe:
+        dtypes = {port.name: port.dtype for port in exe.inputs("main")}
+        five, two = (np.full(shape, v, dtypes["z_first"]) for v in (5, 2))
+        return _unequal(exe.call("main", {"z_first": five, "a_second": two})["out"], np.full(shape, 3.0))
+
+
+def _try_in_place(engine: Engine) -> str | None:
+    """One binding, run twice: it sees what was written to the surface in between."""
+    with engine.compile(_difference(), None) as exe:
+        surfaces = _surfaces(exe)
+        bound = exe.bind("main", surfaces)
+        for value in (7.0, -3.0):
+            surfaces["z_first"].array[...] = value
+            bound.run()
+            if wrong := _unequal(surfaces["out"].array, np.full((1, 3, 2, 32), value)):
+                return f"after writing {value}: {wrong}"
+    return None
+
+
+def _try_functions(engine: Engine) -> str | None:
+    double, half = Builder("double"), Builder("half")
+    kind = TensorType(DType.FP16, (1, 1, 1, 32))
+    functions = {
+        "double": double.finish({"y": double.op("mul", x=double.input_of("x", kind), y=2.0)}),
+        "half": half.finish({"y": half.op("mul", x=half.input_of("x", kind), y=0.5)}),
+    }
+    with engine.compile(Program(functions), None) as exe:
+        for name, factor in (("double", 2.0), ("half", 0.5)):
+            x = np.arange(32, dtype=exe.inputs(name)[0].dtype).reshape(kind.dims)
+            if wrong := _unequal(exe.call(name, {"x": x})["y"], x.astype(np.float64) * factor):
+                return f"{name}: {wrong}"
+    return None
+
+
+def _failure_cases() -> Iterator[Case]:
+    good = np.zeros((1, 3, 2, 32), np.float16)
+    wrong_calls: dict[str, dict[str, Any]] = {
+        "missing-parameter": {"z_first": good},
+        "unknown-parameter": {"z_first": good, "a_second": good, "b_third": good},
+        "wrong-shape": {"z_first": good, "a_second": good[..., :31]},
+        "wrong-dtype": {"z_first": good, "a_second": good.astype(np.int32)},
+    }
+    for name, inputs in wrong_calls.items():
+        yield Case(f"failure:{name}", lambda engine, i=inputs: _try_wrong_call(engine, i))  # type: ignore[misc]
+    yield Case("failure:unknown-function", _try_unknown_function)
+    yield Case("failure:closed", _try_closed)
+    yield Case("failure:missing-surface", _try_missing_surface)
+    yield Case("failure:wrong-surface", _try_wrong_surface)
+    yield Case("failure:bad-program", _try_bad_program)
+
+
+def _refused(kind: type[AnexError], call: Callable[[], Any]) -> str | None:
+    try:
+        call()
+    except kind:
+        return None
+    return f"was not refused with {kind.__name__}"
+
+
+def _try_wrong_call(engine: Engine, inputs: dict[str, Any]) -> str | None:
+    with engine.compile(_difference(), None) as exe:
+        dtype = exe.inputs("main")[0].dtype
+        fitting = {n: a.astype(dtype) if a.dtype == np.float16 else a for n, a in inputs.items()}
+        return _refused(EvaluateError, lambda: exe.call("main", fitting))
+
+
+def _try_unknown_function(engine: Engine) -> str | None:
+    with engine.compile(_difference(), None) as exe:
+        return _refused(InputError, lambda: exe.call("side", {}))
+
+
+def _try_closed(engine: Engine) -> str | None:
+    exe = engine.compile(_difference(), None)
+    exe.close()
+    exe.close()
+    return _refused(EvaluateError, lambda: exe.call("main", {}))
+
+
+def _try_missing_surface(engine: Engine) -> str | None:
+    with engine.compile(_difference(), None) as exe:
+        surfaces = _surfaces(exe)
+        del surfaces["a_second"]
+        return _refused(SurfaceError, lambda: exe.bind("main", surfaces))
+
+
+def _try_wrong_surface(engine: Engine) -> str | None:
+    with engine.compile(_difference(), None) as exe:
+        surfaces = _surfaces(exe)
+        surfaces["out"] = Surface(TensorType(DType.FP16, (1, 3, 2, 64)))
+        return _refused(SurfaceError, lambda: exe.bind("main", surfaces))
+
+
+def _try_bad_program(engine: Engine) -> str | None:
+    program = _difference()
+    function = program.functions["main"]
+    undefined = Value("nowhere", function.outputs[0].type)
+    broken = type(function)(function.name, function.opset, function.inputs, function.ops, (undefined,))
+    return _refused(InputError, lambda: engine.compile(Program({"main": broken}), None))

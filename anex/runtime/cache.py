@@ -1,0 +1,84 @@
+"""The KV cache of one conversation, in surfaces that the engine reads where they lie."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from anex.engines import Surface
+from anex.errors import InputError
+from anex.mil.types import DType, TensorType
+from anex.models import CacheSurface, Rungs
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+class KVCache:
+    """Keys and values of the tokens so far: per layout one surface `[1, channels, 1, capacity]`.
+
+    The capacity is a rung.  Within a rung only the new columns are written;
+    the next rung has a wider row, so growing lays everything out again, once.
+
+    Args:
+        layouts: The surfaces of the model, as `anex.models.cache_surfaces` gives them.
+        rungs: The capacities there are programs for.
+        dtype: Element type in memory, that of the engine's ports.
+
+    Attributes:
+        columns: Tokens that are held.
+        capacity: Columns there is room for; 0 at the start, when there are no surfaces.
+        surfaces: Input port → surface.
+    """
+
+    def __init__(self, layouts: Sequence[CacheSurface], rungs: Rungs, dtype: np.dtype[Any]) -> None:
+        self._layouts = tuple(layouts)
+        self._rungs = rungs
+        self._dtype = dtype
+        self.columns = 0
+        self.capacity = 0
+        self.surfaces: dict[str, Surface] = {}
+
+    def append(self, new: Mapping[str, Array], count: int) -> None:
+        """Take in the first `count` of the columns that a call returned.
+
+        Args:
+            new: Output port → `[1, channels, 1, T]`, or one column as a row
+                `[1, 1, 1, ≥ channels]`.
+
+        Raises:
+            InputError: The context is full.
+        """
+        self._reserve(self.columns + count)
+        where = slice(self.columns, self.columns + count)
+        for layout in self._layouts:
+            held = self.surfaces[layout.input].array[0, :, 0, where]
+            held[...] = _columns(new[layout.output], layout.channels)[:, :count]
+        self.columns += count
+
+    def clear(self) -> None:
+        """Forget everything and give the memory back."""
+        self.columns = self.capacity = 0
+        self.surfaces = {}
+
+    def _reserve(self, columns: int) -> None:
+        capacity = self._rungs.holding(columns)
+        if capacity == self.capacity:
+            return
+        for layout in self._layouts:
+            shape = (1, layout.channels, 1, capacity)
+            surface = Surface(TensorType(DType.FP16, shape), self._dtype)
+            if old := self.surfaces.get(layout.input):
+                surface.array[..., : self.columns] = old.array[..., : self.columns]
+            self.surfaces[layout.input] = surface
+        self.capacity = capacity
+
+
+def _columns(array: Array, channels: int) -> Array:
+    """`[channels, T]` from what a prefill or a decode call returns."""
+    if array.shape[1] == channels and array.shape[2] == 1:
+        return array[0, :, 0]
+    if array.shape[:3] == (1, 1, 1) and array.shape[3] >= channels:
+        return array.reshape(-1)[:channels, None]
+    raise InputError(f"new columns of shape {list(array.shape)} for {channels} channels")

@@ -1,0 +1,170 @@
+"""A model ready to answer: `load` and what it returns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+from anex.engines import engine as find_engine
+from anex.errors import AnexError, InputError
+from anex.files import StrPath
+from anex.models import DecoderConfig, Prepared, convert, load_gguf
+from anex.models.tokenizer import Tokenizer
+from anex.runtime import store
+from anex.runtime.generate import Completion
+from anex.runtime.sampling import Sampling, make_sampler
+from anex.runtime.session import Logits, Progress, Session, checked_context
+
+DEFAULT_TOKENS = 256
+"""Tokens of a completion where the caller names no number."""
+
+
+class Model:
+    """A model on an engine; one conversation at a time.
+
+    with anex.load("model.gguf") as model:
+        for piece in model.generate("Once upon a time"):
+            print(piece, end="", flush=True)
+
+    Attributes:
+        config: The decoder it is.
+        session: The model's state on the engine.
+    """
+
+    def __init__(self, prepared: Prepared, session: Session) -> None:
+        self.config: DecoderConfig = prepared.config
+        self.session = session
+        self._prepared = prepared
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """Its tokenizer.
+
+        Raises:
+            InputError: The file has none, or it is malformed.
+            UnsupportedError: Its kind or one of its keys is not supported.
+        """
+        return self._prepared.tokenizer
+
+    @property
+    def context(self) -> int:
+        """Most tokens of prompt and completion together."""
+        return self.session.limit
+
+    def generate(
+        self,
+        prompt: str | Sequence[int],
+        *,
+        n_predict: int = DEFAULT_TOKENS,
+        temperature: float = 0.8,
+        top_k: int = 40,
+        top_p: float = 0.95,
+        min_p: float = 0.05,
+        repeat_penalty: float = 1.0,
+        repeat_last_n: int = 64,
+        seed: int | None = None,
+        stop: Sequence[str] = (),
+    ) -> Completion:
+        """Complete a text; iterating over the result computes it.
+
+        Args:
+            prompt: Text (special tokens in it are read as such), or token ids.
+            n_predict: Most tokens; -1 goes on to the end of the text or of the context.
+            temperature: 0 is greedy; this and the next ones as in `Sampling`.
+            stop: Strings that end the text; they are not part of it.
+
+        Raises:
+            InputError: The prompt is empty or longer than the context, or an option is out of range.
+        """
+        if n_predict < -1:
+            raise InputError(f"n_predict is {n_predict}", hint="-1 is no limit")
+        sampling = Sampling(temperature, top_k, top_p, min_p, repeat_penalty, repeat_last_n, seed).seeded()
+        if isinstance(prompt, str) and not prompt:
+            raise InputError("the prompt is empty", hint="give at least one character")
+        ids = self.tokenizer.encode(prompt) if isinstance(prompt, str) else list(prompt)
+        return Completion(
+            self.session,
+            self.tokenizer,
+            ids,
+            make_sampler(sampling, forbidden=self.tokenizer.suppressed),
+            limit=n_predict,
+            stop=(stop,) if isinstance(stop, str) else stop,
+            seed=sampling.seed,
+        )
+
+    def logits(self, ids: Sequence[int]) -> Logits:
+        """Logits after each of some tokens, float32 `[len(ids), vocabulary]`.
+
+        Raises:
+            InputError: There are none, too many, or one that is not in the vocabulary.
+        """
+        self.session.begin()
+        return self.session.logits(ids)
+
+    def describe(self) -> Mapping[str, Any]:
+        """What the engine says about itself, once something was compiled."""
+        return self.session.describe()
+
+    def close(self) -> None:
+        """Release memory; the model cannot be used any more."""
+        self.session.close()
+        self._prepared.close()
+
+    def __enter__(self) -> Model:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def load(
+    path: StrPath,
+    *,
+    engine: str = "emulator",
+    numerics: str = "fp16",
+    context: int | None = None,
+    cache_dir: StrPath | None = None,
+    threads: int | None = None,
+    text: bool = True,
+    progress: Progress | None = None,
+) -> Model:
+    """Make a model file ready to run; weights are converted once and kept in the cache.
+
+    Args:
+        path: A GGUF file.
+        engine: Name of an engine.
+        numerics: Arithmetic level, `fp16` or `fp32`.
+        context: Most tokens; the model's own context if None.
+        cache_dir: By default as `anex.runtime.store.folder` says.
+        threads: Most threads that compute, in the whole process; one per core if None.
+        text: Refuse a model whose tokenizer is missing or unknown; without it, token ids still work.
+        progress: Called with a stage, what is done and what there is to do.
+
+    Raises:
+        InputError: The file or an argument is malformed.
+        UnsupportedError: The model needs something that anex does not have; it is named.
+        ResourceError: The cache cannot be written.
+        LoadError: There is no such engine here.
+    """
+    root = store.folder(cache_dir)
+    most = store.limit()
+    chosen = find_engine(engine, numerics=numerics, threads=threads, cache=store.compiled(root))
+    converting = None if progress is None else (lambda done, total: progress("convert", done, total))
+    file = load_gguf(path)
+    try:
+        checked_context(context, file.config.context_length)
+        if text:
+            _ = file.tokenizer
+    except AnexError:
+        file.close()
+        raise
+    prepared = convert(file, store.models(root), converting)
+    session = Session(prepared, chosen, context=context, progress=progress, compilers=threads)
+    used = (prepared.blob_path.parents[1], store.compiled(root))
+    for entry in used:
+        store.touch(entry)
+    store.evict(root, used, most)
+    return Model(prepared, session)
