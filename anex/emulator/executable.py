@@ -105,9 +105,12 @@ class _Compiled:
 
     def warm(self) -> None:
         """Compile every segment by running one instance of each on zeros."""
-        import jax.numpy as jnp
+        import jax
 
-        env = {**self._fixed, **{p.name: jnp.zeros(p.type.dims, p.dtype) for p in self.inputs}}
+        # On a named device, as bound surfaces are: other arrays would be compiled for once more.
+        device = jax.devices()[0]
+        zeros = {p.name: jax.device_put(np.zeros(p.type.dims, p.dtype), device) for p in self.inputs}
+        env = {**self._fixed, **zeros}
         for call, segment in self._calls:
             results = call(*[env[n] for n in segment.bindings[0]])
             for exports in segment.exports:

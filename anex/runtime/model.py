@@ -151,13 +151,13 @@ def load(
     """
     root = store.folder(cache_dir)
     most = store.limit()
-    chosen = find_engine(engine, numerics=numerics, threads=threads, cache=store.compiled(root))
     converting = None if progress is None else (lambda done, total: progress("convert", done, total))
     file = load_gguf(path)
     try:
         checked_context(context, file.config.context_length)
         if text:
             _ = file.tokenizer
+        chosen = find_engine(engine, numerics=numerics, threads=threads, cache=store.compiled(root))
     except AnexError:
         file.close()
         raise

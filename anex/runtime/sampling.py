@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 import secrets
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -142,9 +143,7 @@ class Sampling:
 
     def seeded(self) -> Sampling:
         """The same with a seed: its own, or a random one."""
-        seed = secrets.randbits(32) if self.seed is None else self.seed
-        fields = {name: getattr(self, name) for name in self.__slots__}
-        return Sampling(**{**fields, "seed": seed})
+        return replace(self, seed=secrets.randbits(32)) if self.seed is None else self
 
 
 _RANGES: dict[str, tuple[float, float]] = {
@@ -166,32 +165,36 @@ def make_sampler(sampling: Sampling | None = None, *, forbidden: Iterable[int] =
     """
     options = (sampling or Sampling()).seeded()
     never = np.fromiter(forbidden, np.int64)
-    greedy = options.temperature == 0.0
-    steps: list[Step] = []
-    if not greedy:
-        steps = [
-            top_k(options.top_k),
-            top_p(options.top_p),
-            min_p(options.min_p),
-            temperature(options.temperature),
-        ]
     random = np.random.default_rng(options.seed)
 
     def sample(logits: Logits, history: Sequence[int]) -> int:
         if never.size:
             logits = logits.copy()
             logits[never] = -np.inf
-        _check(logits)
-        if options.repeat_penalty != 1.0:
-            logits = penalise(logits, _recent(history, options.repeat_last_n), options.repeat_penalty)
-        if greedy:
-            return int(np.argmax(logits))
-        candidates = Candidates(np.arange(logits.size), logits.astype(np.float64))
-        for step in steps:
-            candidates = step(candidates)
-        return draw(candidates, random.random())
+        return draw(candidates(logits, history, options), random.random())
 
     return sample
+
+
+def candidates(logits: Logits, history: Sequence[int], sampling: Sampling) -> Candidates:
+    """The tokens that may be drawn after `history`, through the whole chain.
+
+    Raises:
+        EvaluateError: The logits are not numbers.
+    """
+    _check(logits)
+    if sampling.repeat_penalty != 1.0:
+        logits = penalise(logits, _recent(history, sampling.repeat_last_n), sampling.repeat_penalty)
+    chosen = Candidates(np.arange(logits.size), logits.astype(np.float64))
+    if sampling.temperature == 0.0:
+        return chosen.keep(np.argmax(logits, keepdims=True))
+    steps = (
+        top_k(sampling.top_k),
+        top_p(sampling.top_p),
+        min_p(sampling.min_p),
+        temperature(sampling.temperature),
+    )
+    return reduce(lambda held, step: step(held), steps, chosen)
 
 
 def draw(candidates: Candidates, u: float) -> int:

@@ -177,8 +177,8 @@ def _allowed(example: Example, narrow: bool, ref: Array) -> Array:
 
 def fp16_ulp(values: Array) -> Array:
     """The distance of neighbouring fp16 numbers at each value, subnormals included."""
-    _, exponent = np.frexp(np.minimum(np.abs(values), 65504.0))
-    ulp: Array = np.ldexp(1.0, np.maximum(exponent, -13) - 11)
+    _, exponent = np.frexp(np.clip(np.abs(values), 2.0**-14, 65504.0))
+    ulp: Array = np.ldexp(1.0, exponent - 11)
     return ulp
 
 

@@ -36,9 +36,8 @@ def cast() -> Iterator[Example]:
     for source in ALL:
         for target in ALL:
             args: dict[str, Argument] = {"x": _castable(source, target), "dtype": const(_NAMES[target])}
-            yield Example("cast", f"{source}-{target}", args)
-            if source in BEFORE_IOS17 and target in BEFORE_IOS17:
-                yield Example("cast", f"{source}-{target}-ios15", args, "ios15")
+            old = source in BEFORE_IOS17 and target in BEFORE_IOS17
+            yield Example("cast", f"{source}-{target}", args, "ios15" if old else "ios18")
     yield from cast_once()
 
 

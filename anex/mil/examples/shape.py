@@ -22,7 +22,7 @@ def _vectors(kind: str, parameter: str, cases: dict[str, tuple[Array, list[int]]
 
 
 def _every_dtype(kind: str, dtypes: tuple[str, ...] = ALL, **constants: Any) -> Iterator[Example]:
-    """One example for each dtype and for the oldest opset that has it."""
+    """One example for each dtype, in the oldest or the newest opset."""
     arguments = {name: const(value) for name, value in constants.items()}
     for dtype, opset in in_opset(dtypes):
         yield Example(kind, f"{dtype}-{opset}", {"x": mixed(dtype, 2, 3, 4)} | arguments, opset)

@@ -201,9 +201,14 @@ def _split_sizes(call: Call, dim: int | None) -> list[int | None]:
         if dim is not None and dim % count:
             raise call.error(f"num_splits {count} does not divide the dimension of {dim}")
         return [None if dim is None else dim // count] * int(count)
+    count = call.type("split_sizes").shape
+    if len(count) != 1 or count[0] is None:
+        raise call.error(f"split_sizes takes a vector, this is {show(count)}")
+    if "num_splits" in call and number(call, "num_splits") != count[0]:
+        raise refuse(call, "split-count", f"num_splits does not match the {count[0]} split_sizes")
+    if call.const("split_sizes") is None:
+        return [None] * count[0]  # ten or more sizes lie in the blob file (facts: coreml.md §2.1)
     sizes = vector(call, "split_sizes")
-    if "num_splits" in call and number(call, "num_splits") != len(sizes):
-        raise refuse(call, "split-count", f"num_splits does not match the {len(sizes)} split_sizes")
     if any(size < 0 for size in sizes):
         raise refuse(call, "size-positive", f"split_sizes {sizes} has a negative size")
     if dim is not None and sum(sizes) != dim:

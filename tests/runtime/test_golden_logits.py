@@ -1,0 +1,52 @@
+"""The whole road against llama.cpp: file, program, blob, emulator, cache across a rung.
+
+The ports carry fp32 at level `fp32`, so nothing but constants of the program is
+rounded to fp16 and llama.cpp's stored logits must come out again.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny_llama
+from tiny_llama import TINY, Tiny
+
+from anex.engines import engine
+from anex.models import prepare
+from anex.runtime.session import Session
+
+GOLDENS = Path(__file__).parents[1] / "data" / "llama"
+
+
+def run(folder: Path, model: Tiny, numerics: str, native: bool = True) -> np.ndarray:
+    """Logits at the stored positions: a prompt by prefill, then one token at a time."""
+    with prepare(tiny_llama.make(folder, model), folder / "cache") as ready:
+        session = Session(ready, engine("emulator", numerics=numerics, native=native))
+        rows = [session.logits([int(i) for i in model.ids[: tiny_llama.PROMPT]])]
+        rows += [session.decode(int(i))[None] for i in model.ids[tiny_llama.PROMPT :]]
+        session.close()
+    return np.concatenate(rows)[list(tiny_llama.POSITIONS)]
+
+
+def nmse(found: np.ndarray, wanted: np.ndarray) -> float:
+    return float(((found - wanted) ** 2).sum() / (wanted.astype(np.float64) ** 2).sum())
+
+
+@pytest.mark.parametrize("model", TINY, ids=[m.name for m in TINY])
+def test_fp32_level_equals_llama_cpp(tmp_path, model):
+    wanted = np.load(GOLDENS / f"{model.name}.npz")["logits"]
+    assert nmse(run(tmp_path, model, "fp32"), wanted) < 1e-6
+
+
+@pytest.mark.parametrize("name", ["gqa_tied", "llama3"])
+def test_fp16_level_differs_by_roundings_only(tmp_path, name):
+    """2**-11 squared is 2e-7 for one rounding; a layer has some thirty in a row."""
+    (model,) = (m for m in TINY if m.name == name)
+    wanted = np.load(GOLDENS / f"{name}.npz")["logits"]
+    assert 1e-9 < nmse(run(tmp_path, model, "fp16"), wanted) < 1e-4
+
+
+def test_without_the_native_matmul(tmp_path):
+    wanted = np.load(GOLDENS / "biases.npz")["logits"]
+    (model,) = (m for m in TINY if m.name == "biases")
+    assert nmse(run(tmp_path, model, "fp32", native=False), wanted) < 1e-6
