@@ -1,6 +1,16 @@
-"""What tests of several rooms share: the tiny models are made by tests/models/tiny_llama.py."""
+"""What tests of several rooms share: tiny models, made by tests/models/tiny_llama.py and tests/tiny_text.py."""
 
 import sys
 from pathlib import Path
 
+import pytest
+
 sys.path.insert(0, str(Path(__file__).parent / "models"))
+
+import tiny_text
+
+
+@pytest.fixture(scope="session")
+def tiny_gguf(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny random model with a tokenizer."""
+    return tiny_text.write(tmp_path_factory.mktemp("tiny") / "tiny.gguf")

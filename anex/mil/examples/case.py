@@ -34,8 +34,9 @@ class Example:
         ulps: Largest error of an fp16 result at level `fp16`, in units in the
             last place of the float64 result; 0.5 is one correct rounding.
         fp32: Largest error of a result at level `fp32`, relative to `scale`.
-        scale: What `fp32` and (for sums that cancel) `ulps` are relative to:
-            None for each value itself, else a magnitude.
+        scale: What `fp32` is relative to: None for each value itself, else a
+            magnitude (for sums that cancel); then fp16 results too may be off
+            by `fp32 * scale`, beside `ulps`.
     """
 
     kind: str
