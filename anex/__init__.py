@@ -41,9 +41,12 @@ def __getattr__(name: str) -> Any:
     import importlib
 
     if name == "__version__":
-        from importlib.metadata import version
+        from importlib.metadata import PackageNotFoundError, version
 
-        return version("anex")
+        try:
+            return version("anex")
+        except PackageNotFoundError:  # a checkout that is not installed
+            return "0+unknown"
     if name not in _HOMES:
         raise AttributeError(f"module 'anex' has no attribute '{name}'")
     home = _HOMES[name]

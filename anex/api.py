@@ -9,9 +9,7 @@ from anex.engines import Executable
 from anex.engines import engine as find_engine
 from anex.errors import InputError
 from anex.files import StrPath, map_file
-from anex.mil.blob import BlobFile
-from anex.mil.ir import BLOB_PATH, Program
-from anex.mil.text import parse
+from anex.mil import BLOB_PATH, BlobFile, Program, parse
 
 
 def compile(

@@ -9,9 +9,7 @@ import sys
 from pathlib import Path
 
 from anex.files import atomic_write
-from anex.mil.blob import BlobFile
-from anex.mil.text import print_program
-from anex.mil.verify import verify
+from anex.mil import BlobFile, print_program, verify
 from anex.models import build_program, decode_name, head_name, load_gguf, prefill_name
 
 FUNCTIONS = (prefill_name(512, 0), prefill_name(128, 512), decode_name(512), head_name())

@@ -1,4 +1,4 @@
-"""What tests of several rooms share: tiny models, made by tests/models/tiny_llama.py and tests/tiny_text.py."""
+"""What tests of several rooms share: tiny models, made by models/tiny_llama.py and tiny_text.py."""
 
 import sys
 from pathlib import Path

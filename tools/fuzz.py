@@ -32,7 +32,7 @@ DATA = ROOT / "tests" / "data"
 sys.path.insert(0, str(ROOT))
 
 from anex.errors import AnexError  # noqa: E402
-from anex.mil.ir import Function, Program, Value  # noqa: E402
+from anex.mil import Function, Program, Value  # noqa: E402
 
 GROWTH_LIMIT = 64 << 20
 """Bytes by which one input may raise the peak of the process; seeds are far smaller."""
@@ -59,7 +59,7 @@ class Target:
 
 def _mil_seeds() -> list[bytes]:
     """Whole small programs, and pieces of Apple's: what an input costs is its length."""
-    from anex.mil.text import parse, print_program
+    from anex.mil import parse, print_program
 
     seeds = [path.read_bytes() for path in sorted((DATA / "mil_own").glob("*.mil"))]
     for path in sorted((DATA / "mil").glob("*.mil")):
@@ -84,8 +84,7 @@ def _piece(function: Function, start: int, count: int) -> Program:
 
 
 def _read_mil(data: bytes, scratch: Path) -> None:
-    from anex.mil.text import parse, print_program
-    from anex.mil.verify import problems
+    from anex.mil import parse, print_program, problems
 
     text = data.decode(errors="surrogateescape")
     program = parse(text)
@@ -123,9 +122,7 @@ def _blob_seeds() -> list[bytes]:
 
 
 def _read_blob(data: bytes, scratch: Path) -> None:
-    from anex.mil.blob import BlobFile
-    from anex.mil.ir import BLOB_PATH, BlobRef
-    from anex.mil.types import DType, TensorType
+    from anex.mil import BLOB_PATH, BlobFile, BlobRef, DType, TensorType
 
     scratch.write_bytes(data)
     with BlobFile(scratch) as blob:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from anex.cli.console import add_json, add_model, bytes_text, model_path, print_json, print_table
 
 if TYPE_CHECKING:
-    from anex.mil.ir import Function
+    from anex.mil import Function
     from anex.models import ModelFile
 
 NAME = "info"
@@ -85,8 +85,7 @@ def _tokenizer(model: ModelFile) -> dict[str, Any]:
 
 def _typical(model: ModelFile) -> list[str]:
     """The functions of a first question and its answer."""
-    from anex.models import Rungs, decode_name, head_name, plan, prefill_name
-    from anex.models.program import CHUNKS
+    from anex.models import CHUNKS, Rungs, decode_name, head_name, plan, prefill_name
 
     limit = model.config.context_length
     chunks = [chunk for chunk in CHUNKS if chunk <= limit] or [plan(1, limit=limit)[0].chunk]
@@ -98,7 +97,7 @@ def _typical(model: ModelFile) -> list[str]:
 
 
 def _function(function: Function) -> dict[str, Any]:
-    from anex.mil.types import TensorType
+    from anex.mil import TensorType
 
     weights = {
         (op.literal.data.offset, op.literal.type.nbytes)

@@ -15,19 +15,20 @@ from anex.emulator.numerics import Level, storage
 from anex.emulator.outline import Segment, segments
 from anex.emulator.trace import trace
 from anex.errors import CompileError, EvaluateError, InputError, UnsupportedError
-from anex.mil.blob import BlobFile
-from anex.mil.constexpr import KINDS as CONSTEXPR
-from anex.mil.constexpr import fold
-from anex.mil.ir import Function, Literal, Program, Value
-from anex.mil.types import TensorType
+from anex.mil import CONSTEXPR, BlobFile, Function, Literal, Program, TensorType, Value, fold
 
 if TYPE_CHECKING:
     import jax
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-_OPTIONS = {"xla_allow_excess_precision": False}
-"""Without this XLA may drop a rounding to fp16 between two ops (host.md, traps)."""
+_OPTIONS = {
+    # XLA may otherwise drop a rounding to fp16 between two ops.
+    "xla_allow_excess_precision": False,
+    # Its kernel library computes exp and its kin with other bits where the shape suits it.
+    "xla_cpu_experimental_ynn_fusion_type": "",
+}
+"""How every block is compiled: the value of an op must not depend on its neighbours or its shape."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The emulator's dense products: every contraction of a lowering comes here.
+"""The emulator's dense products and sums: every contraction of a lowering comes here.
 
 Two implementations: the native kernel (`native/matmul.cpp`: fp16 operands read
 as they are, a summation order that depends on K alone) and XLA's own dot.
@@ -7,6 +7,8 @@ Both accumulate in fp32 and round once, to `out`.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from math import prod
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -41,6 +43,10 @@ class Matmul(Protocol):
         """`w[M, K] @ x[..., K, S]` for a constant `w`: the 1x1 convolution."""
         ...
 
+    def sum(self, x: jax.Array, axes: Sequence[int]) -> jax.Array:
+        """Sum over axes, which are kept with size one; `x` is fp32 or an integer type."""
+        ...
+
 
 class XlaMatmul:
     """XLA's dot: on every machine, any float or integer type."""
@@ -67,6 +73,11 @@ class XlaMatmul:
 
     def weight(self, w: jax.Array, x: jax.Array, *, out: np.dtype[Any]) -> jax.Array:
         return self(w, x, out=out)
+
+    def sum(self, x: jax.Array, axes: Sequence[int]) -> jax.Array:
+        import jax.numpy as jnp
+
+        return jnp.sum(x, axis=tuple(axes), keepdims=True, dtype=x.dtype)
 
 
 class NativeMatmul:
@@ -99,7 +110,6 @@ class NativeMatmul:
         result = jax.ShapeDtypeStruct((*batch, m, n), out)
         if transpose_y:
             return _called("anex_dot", result, x, y, b_is_kn=False)
-        # One row or column: lanes along k stream the matrix as it lies in memory.
         return _called("anex_outer", result, x, y, a_is_km=transpose_x)
 
     def weight(self, w: jax.Array, x: jax.Array, *, out: np.dtype[Any]) -> jax.Array:
@@ -110,13 +120,32 @@ class NativeMatmul:
         result = jax.ShapeDtypeStruct((*x.shape[:-2], w.shape[0], x.shape[-1]), out)
         return _called("anex_dot", result, w, x, b_is_kn=True)
 
+    def sum(self, x: jax.Array, axes: Sequence[int]) -> jax.Array:
+        """A product with ones; which form depends on the axes only, so the order does too."""
+        import jax.numpy as jnp
+
+        axes = sorted(axis % x.ndim for axis in axes)
+        if x.dtype != np.float32 or 0 in x.shape or not axes:
+            return self._xla.sum(x, axes)
+        kept = [1 if i in axes else size for i, size in enumerate(x.shape)]
+        if axes[-1] - axes[0] >= len(axes):  # the axes are apart: bring them to the end
+            x = jnp.moveaxis(x, axes, range(-len(axes), 0))
+            axes = list(range(x.ndim - len(axes), x.ndim))
+        before, length = prod(x.shape[: axes[0]]), prod(x.shape[axes[0] : axes[-1] + 1])
+        if axes[-1] == x.ndim - 1:
+            rows, ones = x.reshape(before, length), jnp.ones((1, length), np.float32)
+            total = self(rows, ones, transpose_y=True, out=np.dtype(np.float32))
+        else:
+            planes, ones = x.reshape(before, length, -1), jnp.ones((1, 1, length), np.float32)
+            total = self(ones, planes, out=np.dtype(np.float32))
+        return total.reshape(kept)
+
 
 def _called(target: str, result: Any, x: jax.Array, y: jax.Array, **flags: bool) -> jax.Array:
     import jax
 
-    flag = {name: np.bool_(value) for name, value in flags.items()}
-    product: jax.Array = jax.ffi.ffi_call(target, result)(x, y, **flag)
-    return product
+    call: Callable[..., jax.Array] = jax.ffi.ffi_call(target, result)
+    return call(x, y, **{name: np.bool_(value) for name, value in flags.items()})
 
 
 def _with_batches(x: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array, tuple[int, ...]]:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from anex.errors import UnsupportedError
-from anex.mil.types import DType, TensorType
+from anex.mil import DType, TensorType
 
 
 class Level(enum.Enum):

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from anex.mil.ir import Binding, Literal, Op, Operand, Value
+from anex.mil import Binding, Literal, Op, Operand, Value
 
 MIN_BLOCK = 8
 """Shorter blocks cost more in calls than they save in compile time."""

@@ -10,8 +10,7 @@ import numpy as np
 from anex.emulator.lowering import Entry, Lowered, lookup
 from anex.emulator.matmul import Matmul
 from anex.emulator.numerics import Level, storage
-from anex.mil.ir import Literal, Op, Operand
-from anex.mil.types import TensorType
+from anex.mil import Literal, Op, Operand, TensorType
 
 if TYPE_CHECKING:
     import jax

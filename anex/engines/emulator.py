@@ -12,9 +12,7 @@ import numpy as np
 from anex.engines.protocol import Array, Port, register
 from anex.engines.surface import Surface
 from anex.errors import EvaluateError, SurfaceError
-from anex.mil.blob import BlobFile
-from anex.mil.ir import Program
-from anex.mil.verify import verify
+from anex.mil import BlobFile, Program, verify
 
 if TYPE_CHECKING:
     import jax
@@ -45,14 +43,14 @@ class EmulatorEngine:
         threads: int | None = None,
         cache: Path | None = None,
     ) -> None:
-        from anex.emulator import Level, host
+        from anex.emulator import Level, keep_compiled, limit_threads
 
         self.level = Level.named(numerics)
         self._native = native
         if threads is not None:
-            host.limit_threads(threads)
+            limit_threads(threads)
         if cache is not None:
-            host.keep_compiled(cache)
+            keep_compiled(cache)
 
     def compile(self, program: Program, blob: BlobFile | None) -> EmulatorExecutable:
         from anex.emulator import Emulated

@@ -15,9 +15,7 @@ import numpy as np
 
 from anex.engines.surface import Surface
 from anex.errors import LoadError
-from anex.mil.blob import BlobFile
-from anex.mil.ir import Program
-from anex.mil.types import TensorType
+from anex.mil import BlobFile, Program, TensorType
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from anex.errors import SurfaceError
-from anex.mil.types import TensorType
+from anex.mil import TensorType
 
 ROW_BYTES = 64
 PAGE = 16384

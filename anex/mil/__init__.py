@@ -1,13 +1,16 @@
 """The MIL language: types, programs, op table, builder, text, blob file, verifier."""
 
-from anex.mil.blob import BlobFile, BlobWriter, Record
+from anex.mil.blob import BlobFile, BlobWriter, Record, pack, unpack
 from anex.mil.builder import Builder
+from anex.mil.constexpr import KINDS as CONSTEXPR
+from anex.mil.constexpr import fold
 from anex.mil.ir import (
     BLOB_PATH,
     OPSETS,
+    Attributes,
     Binding,
-    Block,
     BlobRef,
+    Block,
     Function,
     Literal,
     Op,
@@ -30,12 +33,14 @@ from anex.mil.verify import problems, verify
 
 __all__ = [
     "BLOB_PATH",
+    "CONSTEXPR",
     "OPSETS",
+    "Attributes",
     "Binding",
-    "Block",
     "BlobFile",
     "BlobRef",
     "BlobWriter",
+    "Block",
     "BufferType",
     "Builder",
     "DType",
@@ -52,8 +57,11 @@ __all__ = [
     "TupleType",
     "Type",
     "Value",
+    "fold",
+    "pack",
     "parse",
     "print_program",
     "problems",
+    "unpack",
     "verify",
 ]

@@ -205,11 +205,7 @@ class Function:
     @property
     def constants(self) -> dict[str, Literal]:
         """The literal of every `const` op at the top level, by output name."""
-        return {
-            op.output.name: cast(Literal, op.literal)
-            for op in self.ops
-            if op.kind == "const"
-        }
+        return {op.output.name: cast(Literal, op.literal) for op in self.ops if op.kind == "const"}
 
 
 @dataclass(frozen=True, slots=True)

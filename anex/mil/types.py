@@ -105,16 +105,10 @@ _FACTS: dict[DType, tuple[int, Any]] = {
     DType.UINT64: (64, np.uint64),
 }
 
-FLOATS = frozenset(
-    {DType.FP16, DType.FP32, DType.FP64, DType.BF16, DType.FP8_E4M3FN, DType.FP8_E5M2}
-)
+FLOATS = frozenset({DType.FP16, DType.FP32, DType.FP64, DType.BF16, DType.FP8_E4M3FN, DType.FP8_E5M2})
 INTS = frozenset(d for d in DType if d.value.startswith(("int", "uint")))
 
-_BY_NUMPY = {
-    np.dtype(numpy): dtype
-    for dtype, (bits, numpy) in _FACTS.items()
-    if bits >= 8
-}
+_BY_NUMPY = {np.dtype(numpy): dtype for dtype, (bits, numpy) in _FACTS.items() if bits >= 8}
 
 
 class Type:

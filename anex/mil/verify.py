@@ -215,7 +215,7 @@ class _FunctionCheck:
 
     def _types(self, op: Op, decl: OpDecl) -> Iterator[str]:
         bindings: dict[str, Binding] = dict(op.inputs)
-        if _parameters_are_attributes(decl):
+        if decl.in_attributes:
             bindings |= {name: literal for name, literal in op.attributes.items() if name != "name"}
         try:
             types = infer(Call(decl, bindings, self._constant, len(op.outputs)))
@@ -308,17 +308,12 @@ def _is_constant(op: Op) -> bool:
     return op.kind == "const" or op.kind.startswith("constexpr_")
 
 
-def _parameters_are_attributes(decl: OpDecl) -> bool:
-    """Constexpr ops in their forms up to iOS17 (facts: coreml.md §2.1)."""
-    return decl.kind.startswith("constexpr_") and OPSETS.index(decl.opset) < OPSETS.index("ios18")
-
-
 def _attribute_rules(op: Op, decl: OpDecl | None) -> Iterator[str]:
     """Only `name`, const's `val`, and the parameters of early constexpr ops."""
     allowed = {"name"}
     if op.kind == "const":
         allowed.add("val")
-    elif decl is not None and _parameters_are_attributes(decl):
+    elif decl is not None and decl.in_attributes:
         allowed |= {param.name for param in decl.params}
         if op.inputs:
             yield f"takes its parameters as attributes in the form of {decl.opset}, not as inputs"

@@ -15,9 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from anex.mil.builder import Builder
-from anex.mil.ir import Function, Literal, Value
-from anex.mil.types import DType
+from anex.mil import Builder, DType, Function, Literal, Value
 from anex.models.config import DecoderConfig
 from anex.models.layout import LANE, CacheSurface, cache_surfaces, padded, padded_vocab
 

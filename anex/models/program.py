@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from anex.errors import InputError
-from anex.mil.ir import Function, Program
+from anex.mil import Function, Program
 from anex.models.config import DecoderConfig
 from anex.models.decoder import Weights, decode, head, prefill
 from anex.models.layout import LANE, padded

@@ -18,9 +18,7 @@ from numpy.typing import ArrayLike
 
 from anex.errors import AnexError, InputError, ResourceError
 from anex.files import StrPath, atomic_write, refusal
-from anex.mil.blob import BlobFile, BlobWriter
-from anex.mil.ir import BLOB_PATH, BlobRef, Literal, Program
-from anex.mil.types import TensorType
+from anex.mil import BLOB_PATH, BlobFile, BlobRef, BlobWriter, Literal, Program, TensorType
 from anex.models.config import DecoderConfig, from_metadata
 from anex.models.ledger import Ledger
 from anex.models.program import build_program

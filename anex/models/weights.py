@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from anex.errors import InputError, UnsupportedError
-from anex.mil.ir import Literal
-from anex.mil.types import DType, TensorType
+from anex.mil import DType, Literal, TensorType
 from anex.models.config import DecoderConfig
 from anex.models.layout import padded_vocab
 from anex.models.ledger import Ledger
@@ -22,7 +21,7 @@ from anex.models.rope import half_split_rows
 
 if TYPE_CHECKING:
     from anex.formats.gguf import GGUFFile
-    from anex.mil.blob import BlobWriter
+    from anex.mil import BlobWriter
 
 Half = np.ndarray[Any, np.dtype[np.float16]]
 Progress = Callable[[int, int], None]

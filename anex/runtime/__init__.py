@@ -1,5 +1,6 @@
 """Generation: a model on an engine, its cache, the loop, and samplers."""
 
+from anex.runtime import store
 from anex.runtime.cache import KVCache
 from anex.runtime.generate import Completion, Stats, StopReason, StopStrings
 from anex.runtime.model import DEFAULT_TOKENS, Model, load
@@ -20,4 +21,5 @@ __all__ = [
     "StopStrings",
     "load",
     "make_sampler",
+    "store",
 ]

@@ -9,7 +9,7 @@ import numpy as np
 
 from anex.engines import Surface
 from anex.errors import InputError
-from anex.mil.types import DType, TensorType
+from anex.mil import DType, TensorType
 from anex.models import CacheSurface, Rungs
 
 Array = np.ndarray[Any, np.dtype[Any]]

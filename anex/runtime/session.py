@@ -17,7 +17,7 @@ import numpy as np
 
 from anex.engines import Bound, Engine, Executable, Surface
 from anex.errors import InputError
-from anex.mil.blob import BlobFile
+from anex.mil import BlobFile
 from anex.models import (
     EMPTY,
     Prepared,

@@ -10,14 +10,21 @@ from anex.engines.surface import strides
 from anex.errors import LoadError, SurfaceError
 from anex.mil.types import DType, TensorType
 
-# Cases are dealt to a few tests so that they run side by side.
-GROUPS = 8
+# Ops are dealt to a few tests so that they run side by side.
+GROUPS = 6
+
+
+def dealt(level, group):
+    """Ids of a part of the cases; those without an fp16 tensor run at one level only."""
+    found = [case for case in cases(level) if level == "fp32" or case.narrow]
+    groups = list(dict.fromkeys(case.group for case in found))[group::GROUPS]
+    return [case.id for case in found if case.group in groups]
 
 
 @pytest.mark.parametrize("group", range(GROUPS))
 @pytest.mark.parametrize("level", ["fp16", "fp32"])
 def test_the_emulator_conforms(level, group):
-    chosen = [case.id for case in cases(level)][group::GROUPS]
+    chosen = dealt(level, group)
     count, failures = run(engine("emulator", numerics=level), level, chosen)
     assert count == len(chosen) > 100
     assert not failures, "\n".join(map(str, failures))

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from anex.errors import InputError
 from anex.mil.ir import BlobRef, Literal
-from anex.mil.ops.strict_shape import REFUSALS
+from anex.mil.ops.refusals import REFUSALS
 from anex.mil.text import parse
 from anex.mil.types import DType, TensorType
 from anex.mil.verify import problems
@@ -269,6 +269,7 @@ ACCEPTED_BY_COREMLTOOLS: dict[str, tuple[str, Args]] = {
         "slice_by_index",
         {"x": x(4), "begin": ints(0), "end": ints(2), "end_mask": const([False, True, True])},
     ),
+    "axes-empty": ("reduce_sum", {"x": x(2, 3), "axes": const(np.zeros(0, np.int32))}),
     "rank": ("band_part", {"x": x(3), "lower": const(0)}),
     "scalar": ("fill", {"shape": ints(2), "value": const([1.5])}),
     "slice-past-end": ("slice_by_index", {"x": x(4), "begin": ints(0), "end": ints(9)}),

@@ -147,8 +147,24 @@ def gelu(low: Lowered) -> jax.Array:
 
 @lowering("softmax")
 def softmax(low: Lowered) -> jax.Array:
+    return stable_softmax(low, low["x"], low.const("axis", -1))
+
+
+def stable_softmax(low: Lowered, x: jax.Array, axis: int) -> jax.Array:
+    """`exp(x - max) / sum`, wide, with the sum in the emulator's own order."""
     import jax.numpy as jnp
 
-    x, axis = low["x"], low.const("axis", -1)
-    powers = jnp.exp(x - jnp.max(x, axis=axis, keepdims=True))
-    return powers / jnp.sum(powers, axis=axis, keepdims=True)
+    powers = jnp.exp(x - _largest(x, axis))
+    return powers / low.matmul.sum(powers, [axis])
+
+
+def _largest(x: jax.Array, axis: int) -> jax.Array:
+    """Maximum along an axis, kept; by halves along the last one, where XLA's own is ten times slower."""
+    import jax.numpy as jnp
+
+    if axis % x.ndim != x.ndim - 1:
+        return jnp.max(x, axis=axis, keepdims=True)
+    while (width := x.shape[-1]) > 1:
+        half = -(-width // 2)  # an odd width's middle is in both halves, which a maximum allows
+        x = jnp.maximum(x[..., :half], x[..., width - half :])
+    return x

@@ -9,7 +9,7 @@ import numpy as np
 
 from anex.emulator.lowering.registry import Lowered, lowering
 from anex.errors import UnsupportedError
-from anex.mil.ir import Operand, Value
+from anex.mil import Operand, Value
 
 if TYPE_CHECKING:
     import jax

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from anex.emulator.lowering.activation import stable_softmax
 from anex.emulator.lowering.registry import Lowered, lowering
+from anex.emulator.lowering.window import window_of
 
 if TYPE_CHECKING:
     import jax
@@ -58,7 +60,7 @@ def conv(low: Lowered) -> jax.Array:
             x.astype(np.float32),
             w.astype(np.float32),
             window_strides=low.const("strides", [1] * (x.ndim - 2)),
-            padding=_padding(low, x, w),
+            padding=window_of(low, w.shape[2:]).padding(x.shape[2:]),
             rhs_dilation=low.const("dilations", [1] * (x.ndim - 2)),
             dimension_numbers=(f"NC{spatial}", f"OI{spatial}", f"NC{spatial}"),
             feature_group_count=groups,
@@ -81,7 +83,8 @@ def conv_transpose(low: Lowered) -> jax.Array:
     w = jnp.swapaxes(w, 1, 2).reshape(-1, w.shape[1], *w.shape[3:])
     reach = [(k - 1) * d for k, d in zip(w.shape[2:], dilations, strict=True)]
     size = low.op.output.tensor.dims[2:]
-    begin = _transposed_crop(low, x, w, size)
+    # What the convolution that this is the gradient of pads in front, is cut off in front.
+    begin = [before for before, _ in window_of(low, w.shape[2:]).padding(size)]
     padding = []
     for r, b, n, s, o in zip(reach, begin, x.shape[2:], strides, size, strict=True):
         full = (n - 1) * s + 1 + 2 * r - r
@@ -113,7 +116,6 @@ def einsum(low: Lowered) -> jax.Array:
 
 @lowering("scaled_dot_product_attention", stored=True)
 def attention(low: Lowered) -> jax.Array:
-    import jax
     import jax.numpy as jnp
 
     query, key = low["query"], low["key"]
@@ -125,7 +127,7 @@ def attention(low: Lowered) -> jax.Array:
             scores = jnp.where(mask, scores, -jnp.inf)
         else:
             scores = scores + mask.astype(np.float32)
-    return low.matmul(jax.nn.softmax(scores, axis=-1), low["value"], out=low.dtypes[0])
+    return low.matmul(stable_softmax(low, scores, -1), low["value"], out=low.dtypes[0])
 
 
 def _sum_dtype(low: Lowered) -> np.dtype[Any]:
@@ -146,40 +148,3 @@ def _is_pointwise(low: Lowered, x: jax.Array, w: jax.Array) -> bool:
         and low.const("groups", 1) == 1
         and (low.const("pad_type", "valid") != "custom" or not any(low.const("pad", [0])))
     )
-
-
-def _padding(low: Lowered, x: jax.Array, w: jax.Array) -> list[tuple[int, int]]:
-    """(before, after) of each spatial axis, from `pad_type` and `pad`."""
-    rank = x.ndim - 2
-    kind = low.const("pad_type", "valid")
-    if kind == "valid":
-        return [(0, 0)] * rank
-    if kind == "custom":
-        pad = low.const("pad", [0] * (2 * rank))
-        return list(zip(pad[::2], pad[1::2], strict=True))
-    pads = []
-    strides = low.const("strides", [1] * rank)
-    dilations = low.const("dilations", [1] * rank)
-    for n, k, s, d in zip(x.shape[2:], w.shape[2:], strides, dilations, strict=True):
-        total = max(0, (-(-n // s) - 1) * s + (k - 1) * d + 1 - n)
-        small, large = total // 2, total - total // 2
-        pads.append((small, large) if kind == "same" else (large, small))
-    return pads
-
-
-def _transposed_crop(low: Lowered, x: jax.Array, w: jax.Array, size: tuple[int, ...]) -> list[int]:
-    """How many leading elements of the full transposed result are cut off per axis."""
-    rank = x.ndim - 2
-    kind = low.const("pad_type", "valid")
-    if kind == "valid":
-        return [0] * rank
-    if kind == "custom":
-        pad: list[int] = low.const("pad", [0] * (2 * rank))
-        return pad[::2]
-    strides = low.const("strides", [1] * rank)
-    dilations = low.const("dilations", [1] * rank)
-    crops = []
-    for n, k, s, d, o in zip(x.shape[2:], w.shape[2:], strides, dilations, size, strict=True):
-        total = max(0, (n - 1) * s + (k - 1) * d + 1 - o)
-        crops.append(total // 2 if kind == "same" else total - total // 2)
-    return crops

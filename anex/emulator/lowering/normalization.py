@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from anex.emulator.lowering.activation import per_channel
@@ -21,12 +22,12 @@ def _affine(low: Lowered, centred: jax.Array, variance: jax.Array, gamma: Any, b
     return normalized if beta is None else normalized + beta
 
 
-def _moments(x: jax.Array, axes: tuple[int, ...]) -> tuple[jax.Array, jax.Array]:
+def _moments(low: Lowered, axes: tuple[int, ...]) -> tuple[jax.Array, jax.Array]:
     """x without its mean, and its variance, over axes that are kept."""
-    import jax.numpy as jnp
-
-    centred = x - jnp.mean(x, axis=axes, keepdims=True)
-    return centred, jnp.mean(centred * centred, axis=axes, keepdims=True)
+    x = low["x"]
+    count = prod(x.shape[axis] for axis in axes)
+    centred = x - low.matmul.sum(x, axes) / count
+    return centred, low.matmul.sum(centred * centred, axes) / count
 
 
 def _channels(low: Lowered, name: str) -> jax.Array | None:
@@ -42,7 +43,7 @@ def batch_norm(low: Lowered) -> jax.Array:
 
 @lowering("instance_norm")
 def instance_norm(low: Lowered) -> jax.Array:
-    moments = _moments(low["x"], tuple(range(2, low["x"].ndim)))
+    moments = _moments(low, tuple(range(2, low["x"].ndim)))
     return _affine(low, *moments, _channels(low, "gamma"), _channels(low, "beta"))
 
 
@@ -52,7 +53,7 @@ def layer_norm(low: Lowered) -> jax.Array:
     axes = tuple(sorted(axis % x.ndim for axis in low.const("axes", range(x.ndim))))
     shape = [size if i in axes else 1 for i, size in enumerate(x.shape)]
     gamma, beta = (low[name].reshape(shape) if name in low else None for name in ("gamma", "beta"))
-    return _affine(low, *_moments(x, axes), gamma, beta)
+    return _affine(low, *_moments(low, axes), gamma, beta)
 
 
 @lowering("l2_norm")
@@ -60,7 +61,7 @@ def l2_norm(low: Lowered) -> jax.Array:
     import jax.numpy as jnp
 
     x, epsilon = low["x"], low["epsilon"] if "epsilon" in low else 1e-6
-    return x / jnp.sqrt(jnp.sum(x * x, axis=(-3, -2, -1), keepdims=True) + epsilon)
+    return x / jnp.sqrt(low.matmul.sum(x * x, (-3, -2, -1)) + epsilon)
 
 
 @lowering("local_response_norm")

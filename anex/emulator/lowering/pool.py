@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from anex.emulator.lowering.registry import Lowered, lowering
+from anex.emulator.lowering.window import window_of
 from anex.errors import UnsupportedError
-from anex.mil.ops.window import Window
 
 if TYPE_CHECKING:
     import jax
@@ -20,12 +20,8 @@ Pads = list[tuple[int, int]]
 def _window(low: Lowered) -> tuple[tuple[int, ...], tuple[int, ...], Pads, Pads]:
     """Window and strides of every dimension, padding, and zeros behind it that ceil_mode adds."""
     x, kernel = low["x"], low.const("kernel_sizes")
-    rank = len(kernel)
-    strides = low.const("strides", [1] * rank)
-    pad = low.const("pad", [0] * 2 * rank)
-    pairs = tuple(zip(pad[::2], pad[1::2], strict=True))
-    window = Window(tuple(kernel), tuple(strides), low.const("pad_type").lower(), pairs)
-    pads = window.padding(x.shape[2:])
+    window = window_of(low, kernel)
+    strides, pads = window.strides, window.padding(x.shape[2:])
     more = []
     outputs = low.op.output.tensor.dims[2:]
     for size, extent, (before, after), stride, k in zip(

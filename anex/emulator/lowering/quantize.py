@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from anex.emulator.lowering.registry import Lowered, lowering
-from anex.mil.types import DType
+from anex.mil import DType
 
 if TYPE_CHECKING:
     import jax

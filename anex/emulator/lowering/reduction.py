@@ -13,28 +13,27 @@ if TYPE_CHECKING:
     import jax
 
 
-def _l2_norm(jnp: Any, x: Any, **over: Any) -> Any:
-    return jnp.sqrt(jnp.sum(x * x, **over))
+Sum = Callable[[Any], Any]
+"""The sum over the op's axes, which are kept: in the emulator's own order where it has one."""
 
 
-def _log_sum_exp(jnp: Any, x: Any, **over: Any) -> Any:
-    top = jnp.max(x, axis=over["axis"], keepdims=True)
+def _log_sum_exp(jnp: Any, x: Any, axes: tuple[int, ...], total: Sum) -> Any:
+    top = jnp.max(x, axis=axes, keepdims=True)
     top = jnp.where(jnp.isfinite(top), top, 0)
-    total = jnp.log(jnp.sum(jnp.exp(x - top), **over))
-    return total + top.reshape(total.shape)
+    return jnp.log(total(jnp.exp(x - top))) + top
 
 
 _REDUCTIONS: dict[str, Callable[..., Any]] = {
-    "reduce_l1_norm": lambda jnp, x, **over: jnp.sum(jnp.abs(x), **over),
-    "reduce_l2_norm": _l2_norm,
-    "reduce_log_sum": lambda jnp, x, **over: jnp.log(jnp.sum(x, **over)),
+    "reduce_l1_norm": lambda jnp, x, axes, total: total(jnp.abs(x)),
+    "reduce_l2_norm": lambda jnp, x, axes, total: jnp.sqrt(total(x * x)),
+    "reduce_log_sum": lambda jnp, x, axes, total: jnp.log(total(x)),
     "reduce_log_sum_exp": _log_sum_exp,
-    "reduce_max": lambda jnp, x, **over: jnp.max(x, **over),
-    "reduce_mean": lambda jnp, x, **over: jnp.mean(x, **over),
-    "reduce_min": lambda jnp, x, **over: jnp.min(x, **over),
-    "reduce_prod": lambda jnp, x, **over: jnp.prod(x, **over),
-    "reduce_sum": lambda jnp, x, **over: jnp.sum(x, **over),
-    "reduce_sum_square": lambda jnp, x, **over: jnp.sum(x * x, **over),
+    "reduce_max": lambda jnp, x, axes, total: jnp.max(x, axis=axes, keepdims=True),
+    "reduce_mean": lambda jnp, x, axes, total: total(x) / np.prod([x.shape[a] for a in axes]),
+    "reduce_min": lambda jnp, x, axes, total: jnp.min(x, axis=axes, keepdims=True),
+    "reduce_prod": lambda jnp, x, axes, total: jnp.prod(x, axis=axes, keepdims=True),
+    "reduce_sum": lambda jnp, x, axes, total: total(x),
+    "reduce_sum_square": lambda jnp, x, axes, total: total(x * x),
 }
 
 _THROUGH_FLOAT = frozenset({"reduce_l2_norm", "reduce_log_sum", "reduce_log_sum_exp", "reduce_mean"})
@@ -48,8 +47,8 @@ def reduction(low: Lowered) -> jax.Array:
     if np.issubdtype(x.dtype, np.integer) and kind in _THROUGH_FLOAT:
         x = x.astype(jnp.float32)
     axes = tuple(low.const("axes", range(x.ndim)))
-    result: jax.Array = _REDUCTIONS[kind](jnp, x, axis=axes, keepdims=low.const("keep_dims", False))
-    return result
+    result = _REDUCTIONS[kind](jnp, x, axes, lambda y: low.matmul.sum(y, axes))
+    return jnp.reshape(result, low.op.output.tensor.dims)
 
 
 @lowering("reduce_argmax", "reduce_argmin")

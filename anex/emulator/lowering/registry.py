@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from anex.errors import UnsupportedError
-from anex.mil.ir import Op
+from anex.mil import Op
 
 if TYPE_CHECKING:
     import jax

@@ -16,9 +16,7 @@ def available() -> bool:
     """Whether the native kernels are there and run on this processor; registers them once."""
     library = next(iter(sorted(Path(__file__).parent.glob("_kernels*.so"))), None)
     if library is None:
-        _log.info(
-            "no native matmul (the install builds it where a C++ compiler is there): XLA, slower"
-        )
+        _log.info("no native matmul (the install builds it where a C++ compiler is there): XLA, slower")
         return False
     lib = ctypes.CDLL(str(library))
     if not lib.anex_runs_here():

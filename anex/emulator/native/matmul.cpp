@@ -75,6 +75,9 @@ inline void dot_tile(const A* a, const B* b, int64_t k, O* out, int64_t stride_m
   for (auto& row : acc)
     for (auto& x : row) x = Vec::zero();
   auto step = [&](auto&& load, int64_t i) {
+    // One column: memory sets the pace, so ask for the next rows while these are read.
+    if constexpr (C == 1)
+      for (int r = 0; r < R; ++r) __builtin_prefetch(a + (R + r) * k + i);
     Vec y[C];
     for (int c = 0; c < C; ++c) y[c] = load(b + c * k + i);
     for (int r = 0; r < R; ++r) {

@@ -11,13 +11,12 @@ from typing import Any, Literal, cast
 
 import numpy as np
 
+from anex import mil
 from anex.engines.conformance.registry import Arguments, Array, formulas
 from anex.errors import UnsupportedError
-from anex.mil import ir
-from anex.mil.builder import Builder
-from anex.mil.examples.case import Argument, Example
+from anex.mil import Builder, DType, TensorType
+from anex.mil.examples import Argument, Example
 from anex.mil.ops import Call, infer, lookup
-from anex.mil.types import DType, TensorType
 
 Level = Literal["fp32", "fp16"]
 
@@ -47,18 +46,26 @@ def result_types(example: Example) -> tuple[TensorType, ...]:
     """
     bindings = {name: _binding(name, argument) for name, argument in example.args.items()}
     call = Call(
-        lookup(example.kind, example.opset), bindings, lambda o: o if isinstance(o, ir.Literal) else None,
+        lookup(example.kind, example.opset), bindings, lambda o: o if isinstance(o, mil.Literal) else None,
         example.outputs,
     )  # fmt: skip
     return cast("tuple[TensorType, ...]", infer(call))
 
 
-def _binding(name: str, argument: Argument) -> ir.Binding:
+def dtypes_of(example: Example) -> frozenset[DType]:
+    """The element types of an example's arguments and results."""
+    bindings = [_binding(name, argument) for name, argument in example.args.items()]
+    flat = [item for b in bindings for item in (b if isinstance(b, tuple) else (b,))]
+    kinds = [*(item.type for item in flat), *result_types(example)]
+    return frozenset(kind.dtype for kind in kinds if isinstance(kind, TensorType))
+
+
+def _binding(name: str, argument: Argument) -> mil.Binding:
     if isinstance(argument, tuple):
-        return tuple(cast(ir.Operand, _binding(f"{name}_{i}", a)) for i, a in enumerate(argument))
-    if isinstance(argument, ir.Literal):
+        return tuple(cast(mil.Operand, _binding(f"{name}_{i}", a)) for i, a in enumerate(argument))
+    if isinstance(argument, mil.Literal):
         return argument
-    return ir.Value(name, TensorType(DType.of(argument.dtype), argument.shape))
+    return mil.Value(name, TensorType(DType.of(argument.dtype), argument.shape))
 
 
 def expected(example: Example) -> tuple[Array, ...]:
@@ -84,33 +91,39 @@ def expected(example: Example) -> tuple[Array, ...]:
 def _wide(argument: Any) -> Any:
     if isinstance(argument, tuple):
         return tuple(_wide(a) for a in argument)
-    array: Array = argument.array if isinstance(argument, ir.Literal) else argument
+    array: Array = argument.array if isinstance(argument, mil.Literal) else argument
     if array.dtype.kind in "iu":
         return array.astype(np.int64)
     return array if array.dtype.kind in "bUO" else array.astype(np.float64)
 
 
-def build(example: Example) -> tuple[ir.Program, Mapping[str, Array]]:
-    """A program with the one function `main` that makes the example's call, and its inputs.
+def build(*examples: Example) -> tuple[mil.Program, Mapping[str, Array]]:
+    """A program with the one function `main` that makes the examples' calls, and its inputs.
 
     Run-time arguments become parameters (`x`, or `values_0`, `values_1`, …),
-    literals become constants; results are called `result` or `result_0`, ….
+    literals become constants; results are called `result` or `result_0`, …,
+    and are returned in the order of the examples.  Where there are several
+    examples, which must be of one opset, the names of the second start with
+    `e1_`, and so on.
     """
-    builder = Builder("main", example.opset)
+    builder = Builder("main", examples[0].opset)
     inputs: dict[str, Array] = {}
 
     def bind(name: str, argument: Argument) -> Any:
         if isinstance(argument, tuple):
             return tuple(bind(f"{name}_{i}", a) for i, a in enumerate(argument))
-        if isinstance(argument, ir.Literal):
+        if isinstance(argument, mil.Literal):
             return builder.const(argument, name=name)
         inputs[name] = argument
         return builder.input(name, DType.of(argument.dtype), argument.shape)
 
-    arguments = {name: bind(name, argument) for name, argument in example.args.items()}
-    values = builder.ops(example.kind, name="result", outputs=example.outputs, **arguments)
-    function = builder.finish({v.name: v for v in values})
-    return ir.Program({"main": function}), inputs
+    results: dict[str, mil.Value] = {}
+    for i, example in enumerate(examples):
+        start = f"e{i}_" if len(examples) > 1 else ""
+        arguments = {name: bind(start + name, argument) for name, argument in example.args.items()}
+        values = builder.ops(example.kind, name=f"{start}result", outputs=example.outputs, **arguments)
+        results |= {v.name: v for v in values}
+    return mil.Program({"main": builder.finish(results)}), inputs
 
 
 def compare(example: Example, level: Level, got: Sequence[Any]) -> str | None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from anex.engines.conformance.registry import Arguments, Array, formula
-from anex.mil.types import DType
+from anex.mil import DType
 
 _erf, _erfc = np.vectorize(erf, otypes=[np.float64]), np.vectorize(erfc, otypes=[np.float64])
 

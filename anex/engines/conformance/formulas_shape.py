@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from anex.engines.conformance.registry import Arguments, Array, formula
-from anex.mil.types import DType
+from anex.mil import DType
 
 # --- shape --------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from anex.mil.types import TensorType
+from anex.mil import TensorType
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

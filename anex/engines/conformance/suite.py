@@ -5,26 +5,27 @@
 Four groups of cases: each op example; layouts (surfaces with padded rows);
 binding (parameters are bound by name, surfaces are read and written in
 place); failures (what must be refused, and how).
+
+The examples of one op are calls of one function at first, which is compiled
+once; only where that is refused or gives a wrong result, the examples are
+tried one by one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
 
-from anex.engines.conformance.check import Level, build, compare
+from anex.engines.conformance.check import Level, build, compare, dtypes_of
 from anex.engines.protocol import Engine, Executable
 from anex.engines.surface import Surface, strides
 from anex.errors import AnexError, EvaluateError, InputError, SurfaceError
-from anex.mil import ops
-from anex.mil.builder import Builder
-from anex.mil.constexpr import KINDS as CONSTEXPR
+from anex.mil import CONSTEXPR, Builder, DType, Program, TensorType, Value, ops
 from anex.mil.examples import Example, examples
-from anex.mil.ir import Program, Value
-from anex.mil.types import DType, TensorType
 
 NOT_CALLED = CONSTEXPR | {"const", "read_state", "write_state", "coreml_update_state", "non_zero"}
 """Constants (folded when a program is loaded), state (no port has it yet), and
@@ -33,10 +34,24 @@ NOT_CALLED = CONSTEXPR | {"const", "read_state", "write_state", "coreml_update_s
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One thing to try; `run` returns None or what is wrong."""
+    """One thing to try; `run` returns None or what is wrong.
+
+    Attributes:
+        example: The op example that it tries, if it is one.
+    """
 
     id: str
     run: Callable[[Engine], str | None]
+    example: Example | None = None
+
+    @property
+    def group(self) -> str:
+        return self.id.partition(":")[0]
+
+    @property
+    def narrow(self) -> bool:
+        """Whether an fp16 tensor takes part; without one, all arithmetic levels do the same."""
+        return self.example is None or DType.FP16 in dtypes_of(self.example)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +67,10 @@ class Failure:
 
 
 def cases(level: Level, only: Sequence[str] = ()) -> Iterator[Case]:
-    """Every case, or those whose id is in `only` or starts with `only:`."""
-    found = [*_op_cases(level), *_layout_cases(), *_binding_cases(), *_failure_cases()]
-    for case in found:
-        if not only or any(case.id == o or case.id.startswith(f"{o}:") for o in only):
+    """Every case, or those whose id or group (the op, `layout`, …) is in `only`."""
+    chosen = set(only)
+    for case in (*_op_cases(level), *_layout_cases(), *_binding_cases(), *_failure_cases()):
+        if not chosen or case.id in chosen or case.group in chosen:
             yield case
 
 
@@ -70,33 +85,57 @@ def run(engine: Engine, level: Level, only: Sequence[str] = ()) -> tuple[int, li
     Returns:
         How many cases ran, and those that failed.
     """
-    count, failures = 0, []
-    for case in cases(level, only):
-        count += 1
-        try:
-            reason = case.run(engine)
-        except AnexError as error:
-            reason = f"{type(error).__name__}: {error}"
-        if reason:
-            command = f"python -m anex.engines.conformance {engine.name} --numerics {level} --only {case.id}"
+    chosen = list(cases(level, only))
+    together = _try_together(engine, level, [case.example for case in chosen if case.example])
+    failures = []
+    for case in chosen:
+        if case.id in together and together[case.id] is None:
+            continue
+        reason, repeat = _try_alone(engine, case), case.id
+        if reason is None and case.id in together:
+            reason, repeat = f"{together[case.id]}; right when called alone", case.group
+        if reason is not None:
+            command = f"python -m anex.engines.conformance {engine.name} --numerics {level} --only {repeat}"
             failures.append(Failure(case.id, reason, command))
-    return count, failures
+    return len(chosen), failures
+
+
+def _try_alone(engine: Engine, case: Case) -> str | None:
+    try:
+        return case.run(engine)
+    except AnexError as error:
+        return f"{type(error).__name__}: {error}"
+
+
+def _try_together(engine: Engine, level: Level, found: Sequence[Example]) -> dict[str, str | None]:
+    """What is wrong, or None, by id of the example, where the examples of an op ran as one function."""
+    functions: dict[tuple[str, str], list[Example]] = {}
+    for example in found:
+        functions.setdefault((example.kind, example.opset), []).append(example)
+    verdicts: dict[str, str | None] = {}
+    for group in functions.values():
+        try:
+            verdicts |= {e.id: wrong for e, wrong in zip(group, _try(engine, level, group), strict=True)}
+        except AnexError:
+            continue  # one of them, or so many at once: each is tried alone
+    return verdicts
+
+
+def _try(engine: Engine, level: Level, group: Sequence[Example]) -> list[str | None]:
+    """What is wrong with the results of each example, all being calls of one function."""
+    program, inputs = build(*group)
+    with engine.compile(program, None) as exe:
+        ports = {port.name: port for port in exe.inputs("main")}
+        got = exe.call("main", {n: a.astype(ports[n].dtype) for n, a in inputs.items()})
+    results = iter([got[value.name] for value in program.functions["main"].outputs])
+    return [compare(example, level, list(islice(results, example.outputs))) for example in group]
 
 
 def _op_cases(level: Level) -> Iterator[Case]:
     for kind in ops.kinds():
         if kind not in NOT_CALLED:
             for example in examples(kind):
-                yield Case(example.id, lambda engine, e=example: _try_example(engine, e, level))  # type: ignore[misc]
-
-
-def _try_example(engine: Engine, example: Example, level: Level) -> str | None:
-    program, inputs = build(example)
-    function = program.functions["main"]
-    with engine.compile(program, None) as exe:
-        ports = {port.name: port for port in exe.inputs("main")}
-        got = exe.call("main", {n: a.astype(ports[n].dtype) for n, a in inputs.items()})
-    return compare(example, level, [got[v.name] for v in function.outputs])
+                yield Case(example.id, lambda engine, e=example: _try(engine, level, [e])[0], example)  # type: ignore[misc]
 
 
 def _program(inputs: dict[str, TensorType], make: Callable[[Builder, dict[str, Value]], Value]) -> Program:

@@ -15,7 +15,7 @@ from anex.mil.examples import (
     shape,
     slicing,
 )
-from anex.mil.examples.case import ADVERSARIAL_FP16, Example, examples, examples_of, rng
+from anex.mil.examples.case import ADVERSARIAL_FP16, Argument, Example, examples, examples_of, rng
 
 FAMILIES = (
     activation,
@@ -34,4 +34,4 @@ FAMILIES = (
 )
 """The modules that hold examples; importing them fills the lists."""
 
-__all__ = ["ADVERSARIAL_FP16", "FAMILIES", "Example", "examples", "examples_of", "rng"]
+__all__ = ["ADVERSARIAL_FP16", "FAMILIES", "Argument", "Example", "examples", "examples_of", "rng"]

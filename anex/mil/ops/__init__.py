@@ -18,6 +18,7 @@ from anex.mil.ops import (
     state,
 )
 from anex.mil.ops.decl import Call, OpDecl, Param, infer, kinds, lookup
+from anex.mil.ops.window import Window
 
 FAMILIES = (
     activation,
@@ -38,4 +39,4 @@ FAMILIES = (
 )
 """The modules that declare ops; importing them fills the table."""
 
-__all__ = ["FAMILIES", "Call", "OpDecl", "Param", "infer", "kinds", "lookup"]
+__all__ = ["FAMILIES", "Call", "OpDecl", "Param", "Window", "infer", "kinds", "lookup"]

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from anex.mil.ops.decl import Call, declare
-from anex.mil.ops.rules import immediate, known_to_differ, same_as_x
-from anex.mil.ops.strict import strict
+from anex.mil.ops.rules import axis_of, known_to_differ, same_as_x
 from anex.mil.types import Type
 
 GELU_MODES = ("EXACT", "TANH_APPROXIMATION", "SIGMOID_APPROXIMATION")
@@ -36,7 +35,7 @@ for _kind, _doc in _PLAIN.items():
 
 
 def _gelu(call: Call) -> tuple[Type, ...]:
-    mode = immediate(call, "mode", "EXACT")
+    mode = call.value("mode", "EXACT")
     if mode not in GELU_MODES:
         raise call.error(f"unknown mode '{mode}' (known: {', '.join(GELU_MODES)})")
     return (call.type("x"),)
@@ -72,21 +71,30 @@ def _one_per_channel(call: Call, name: str) -> None:
 
 _ALPHA, _BOTH = "x: T, alpha: const {}", "x: T, alpha: const {0}, beta: const {0}"
 _CONSTANTS = [
-    *((kind, _ALPHA, strict(same_as_x), doc) for kind, doc in _WITH_ALPHA.items()),
-    *((kind, _BOTH, strict(same_as_x), doc) for kind, doc in _WITH_ALPHA_AND_BETA.items()),
-    ("prelu", _ALPHA, _prelu, "x where it is positive, alpha[c] * x elsewhere."),
-    ("softplus_parametric", _BOTH, _softplus_parametric, "alpha[c] * log(1 + exp(beta[c] * x))"),
+    *((kind, _ALPHA, "scalar ", same_as_x, doc) for kind, doc in _WITH_ALPHA.items()),
+    *((kind, _BOTH, "scalar ", same_as_x, doc) for kind, doc in _WITH_ALPHA_AND_BETA.items()),
+    ("prelu", _ALPHA, "", _prelu, "x where it is positive, alpha[c] * x elsewhere."),
+    ("softplus_parametric", _BOTH, "", _softplus_parametric, "alpha[c] * log(1 + exp(beta[c] * x))"),
 ]
-for _kind, _signature, _rule, _doc in _CONSTANTS:
-    declare(_kind, "ios15", _signature.format("T"), T="fp16 fp32", rule=_rule, doc=_doc)
-    declare(_kind, "ios17", _signature.format("U"), T="fp16 fp32", U="fp16 fp32", rule=_rule, doc=_doc)
+for _kind, _signature, _rank, _rule, _doc in _CONSTANTS:
+    declare(_kind, "ios15", _signature.format(_rank + "T"), T="fp16 fp32", rule=_rule, doc=_doc)
+    declare(
+        _kind, "ios17", _signature.format(_rank + "U"), T="fp16 fp32", U="fp16 fp32", rule=_rule, doc=_doc
+    )
 
 declare(
     "gelu", "ios15", "x: T, mode?: const string", T="fp16 fp32", rule=_gelu,
     doc="x times the normal distribution at x, exact or in one of two approximations.",
 )  # fmt: skip
 
+
+def _softmax(call: Call) -> tuple[Type, ...]:
+    x = call.type("x")
+    axis_of(call, call.value("axis", -1), x.rank)
+    return (x,)
+
+
 declare(
-    "softmax", "ios15", "x: T, axis?: const int32", T="fp16 fp32", rule=strict(same_as_x),
+    "softmax", "ios15", "x: T, axis?: const int32", T="fp16 fp32", rule=_softmax,
     doc="exp(x) divided by its sum along an axis, -1 unless given.",
 )  # fmt: skip

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from anex.mil.ops.decl import Call, declare
-from anex.mil.ops.strict_shape import FLOATS, agree, axis_of, number, refuse, show, vector
+from anex.mil.ops.rules import FLOATS, axis_of, fits, show
 from anex.mil.types import DType, TensorType, Type
 
 _LUT_15 = "fp16 fp32 int8 uint8"
@@ -28,7 +28,7 @@ def _static(call: Call, name: str) -> tuple[int, ...]:
     if None in shape:
         raise call.error(f"'{name}' has an unknown dimension")
     if 0 in shape:
-        raise refuse(call, "constexpr-empty", f"'{name}' is {show(shape)}")
+        raise call.refusal("constexpr-empty", f"'{name}' is {show(shape)}")
     return tuple(d for d in shape if d is not None)
 
 
@@ -41,9 +41,9 @@ def _flat(call: Call, name: str) -> int:
 
 def _target(call: Call) -> tuple[int, ...]:
     """The `shape` parameter of the iOS16 forms."""
-    shape = vector(call, "shape")
+    shape = call.value("shape")
     if any(size < 1 for size in shape):
-        raise refuse(call, "constexpr-empty", f"shape {shape}")
+        raise call.refusal("constexpr-empty", f"shape {shape}")
     return tuple(shape)
 
 
@@ -52,10 +52,10 @@ def _target(call: Call) -> tuple[int, ...]:
 
 def _affine(call: Call) -> tuple[Type, ...]:
     data = _static(call, "quantized_data")
-    axis = axis_of(call, number(call, "axis"), len(data))
+    axis = axis_of(call, call.value("axis"), len(data))
     for name in ("scale", "zero_point"):
         shape = call.type(name).shape
-        if len(shape) > 1 or not (shape == () or agree(shape, (data[axis],))):
+        if len(shape) > 1 or not (shape == () or fits(shape, (data[axis],))):
             raise call.error(
                 f"'{name}' is {show(shape)}, takes a scalar or {data[axis]} values for axis {axis}"
             )
@@ -82,7 +82,7 @@ def _lut_packed(call: Call) -> tuple[Type, ...]:
 
 
 declare(
-    "constexpr_lut_to_dense", "ios16", "indices: const uint8, lut: const T, shape: const uint32", T=_LUT_15,
+    "constexpr_lut_to_dense", "ios16", "indices: const uint8, lut: const T, shape: const uint32[]", T=_LUT_15,
     rule=_lut_packed, doc="lut[index] for indices packed from the lowest bit up.",
 )  # fmt: skip
 
@@ -103,9 +103,7 @@ def _vector_axis(call: Call, indices: Sequence[int], dtype: DType) -> tuple[int,
         if size > 1:
             raise call.error(f"a lut of vectors of {size} needs a vector_axis")
         return size, 0
-    if call.type("vector_axis").rank:
-        raise call.error("vector_axis is no scalar")
-    return size, axis_of(call, number(call, "vector_axis"), len(indices), name="vector_axis")
+    return size, axis_of(call, call.value("vector_axis"), len(indices), name="vector_axis")
 
 
 def _grown(shape: Sequence[int], axis: int, by: int) -> tuple[int, ...]:
@@ -137,7 +135,7 @@ def _sparse_packed(call: Call) -> tuple[Type, ...]:
     if held != needed:
         raise call.error(f"mask holds {held} bytes, {show(shape)} needs {needed}")
     if call.const("mask") is not None:
-        bits = np.unpackbits(np.asarray(vector(call, "mask"), np.uint8), bitorder="little")
+        bits = np.unpackbits(np.asarray(call.value("mask"), np.uint8), bitorder="little")
         if bits[math.prod(shape) :].any():
             raise call.error("mask has bits set behind its last element")
         if _bits(bits) != count:
@@ -146,7 +144,7 @@ def _sparse_packed(call: Call) -> tuple[Type, ...]:
 
 
 declare(
-    "constexpr_sparse_to_dense", "ios16", "nonzero_data: const T, mask: const uint8, shape: const uint32",
+    "constexpr_sparse_to_dense", "ios16", "nonzero_data: const T, mask: const uint8, shape: const uint32[]",
     T=_LUT_15, rule=_sparse_packed, doc="The values where the packed mask has a 1, zeros elsewhere.",
 )  # fmt: skip
 
@@ -238,7 +236,7 @@ declare(
 
 
 def _cast(call: Call) -> tuple[Type, ...]:
-    name = number(call, "output_dtype")
+    name = call.value("output_dtype")
     if name != "fp32":
         raise call.error(f"output_dtype '{name}' is not fp32")
     return (TensorType(DType.FP32, _static(call, "source_val") if call.type("source_val").rank else ()),)

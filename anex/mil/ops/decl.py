@@ -9,6 +9,10 @@ coremltools' op table:
 tuple of values.  A name with a capital letter is a type variable, bound once
 per call; anything else is a dtype, or several joined with `|`.  `any` takes
 every dtype.  A later opset that changes an op is a second declaration.
+
+The rank is part of the declaration: `int32[]` is a vector, `int32[][]` a
+matrix, `scalar T` has rank 0, and so has a constant whose dtype is written as
+bool, int32, uint32 or string (an axis, a mode).  Others take any rank.
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ import numpy as np
 
 from anex.errors import InputError, UnsupportedError
 from anex.mil.ir import OPSETS, Binding, Literal, Operand, Value
+from anex.mil.ops.refusals import REFUSALS
 from anex.mil.types import DType, StateType, TensorType, Type
 
 
@@ -34,6 +39,7 @@ class Param:
         variable: Type variable that it shares with other parameters, or "".
         const: The value must be known at compile time.
         many: It is bound to a tuple of values.
+        rank: The rank it takes; None takes every rank.
     """
 
     name: str
@@ -42,6 +48,7 @@ class Param:
     optional: bool = False
     const: bool = False
     many: bool = False
+    rank: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,25 +124,43 @@ class Call:
         return tuple(found)  # type: ignore[arg-type]
 
     def const(self, name: str, default: Any = None) -> Any:
-        """The value of a constant parameter: a Python scalar, string or list.
+        """The value of a constant parameter: Python scalars and strings, in lists as deep as its rank.
 
+        The rank is the declared one; a `many` parameter gives a list of values.
         An absent parameter gives `default`; one that is only known at run
         time, or whose data lies in the blob file, gives None.
         """
-        if name not in self.bindings:
+        binding = self.bindings.get(name)
+        if binding is None:
             return default
-        literal = self._constant(self.operand(name))
-        if literal is None or not isinstance(literal.data, np.ndarray):
-            return None
-        return literal.data.tolist()
+        if isinstance(binding, tuple):
+            return [self._data(operand) for operand in binding]
+        return self._data(binding)
 
-    def consts(self, name: str) -> list[Any]:
-        """As `const`, for each member of a tuple parameter."""
-        literals = [self._constant(operand) for operand in self.many(name)]
-        return [
-            None if item is None or not isinstance(item.data, np.ndarray) else item.data.tolist()
-            for item in literals
-        ]
+    def _data(self, operand: Operand) -> Any:
+        literal = self._constant(operand)
+        held = literal is not None and isinstance(literal.data, np.ndarray)
+        return literal.data.tolist() if literal is not None and held else None
+
+    def value(self, name: str, default: Any = None, *, length: int | None = None) -> Any:
+        """As `const`, for a value that the type rule cannot do without.
+
+        Args:
+            default: What an absent parameter means.
+            length: How many entries the vector must have.
+
+        Raises:
+            InputError: The value is only known at run time or lies in the
+                blob file, or the length is another.
+        """
+        value = self.const(name, default)
+        if name not in self.bindings:
+            return value
+        if value is None or (isinstance(value, list) and None in value):
+            raise self.error(f"parameter '{name}' must be an immediate constant")
+        if length is not None and len(value) != length:
+            raise self.error(f"parameter '{name}' has {len(value)} entries, takes {length}")
+        return value
 
     def is_constant(self, name: str) -> bool:
         """Whether the value of a parameter is known at compile time, in a blob file or not."""
@@ -144,11 +169,23 @@ class Call:
     def error(self, what: str) -> InputError:
         return InputError(f"{self.decl.kind}: {what}")
 
+    def refusal(self, row: str, what: str) -> InputError:
+        """The error for one row of `REFUSALS`: something that coremltools builds."""
+        return InputError(f"{self.decl.kind}: {what}", hint=REFUSALS[row])
+
 
 Rule = Callable[[Call], tuple[Type, ...]]
 
 _TABLE: dict[str, list[OpDecl]] = {}
-_PARAM = re.compile(r"(?P<name>\w+)(?P<optional>\?)?\s*:\s*(?P<const>const )?(?P<many>many )?(?P<type>[\w|]+)")
+_PARAM = re.compile(
+    r"(?P<name>\w+)(?P<optional>\?)?\s*:\s*(?P<const>const )?(?P<many>many )?(?P<scalar>scalar )?"
+    r"(?P<type>[\w|]+)(?P<axes>(\[\])*)"
+)
+_SETTINGS = frozenset({DType.BOOL, DType.INT32, DType.UINT32, DType.STRING})
+"""Constants of these dtypes are scalars unless declared otherwise: axes, modes, switches."""
+
+SMALLEST_IN_BLOB = 10
+"""Writers put a constant of fewer elements into the program itself (facts: coreml.md §2.1)."""
 
 
 def declare(kind: str, opset: str, signature: str, *, rule: Rule, doc: str = "", **variables: str) -> None:
@@ -162,28 +199,32 @@ def declare(kind: str, opset: str, signature: str, *, rule: Rule, doc: str = "",
         doc: One line that says what the op computes.
         variables: dtypes of each type variable, separated by spaces.
     """
-    params = []
-    for part in filter(None, (p.strip() for p in signature.split(","))):
-        match = _PARAM.fullmatch(part)
-        if match is None:
-            raise ValueError(f"{kind}: cannot read parameter {part!r}")
-        kind_of = match["type"]
-        variable = kind_of if kind_of in variables else ""
-        names = variables[kind_of].split() if variable else kind_of.split("|")
-        dtypes = None if names == ["any"] else frozenset(DType(n) for n in names)
-        params.append(
-            Param(
-                match["name"],
-                dtypes,
-                variable,
-                optional=match["optional"] is not None,
-                const=match["const"] is not None,
-                many=match["many"] is not None,
-            )
-        )
+    parts = filter(None, (part.strip() for part in signature.split(",")))
+    params = tuple(_param(kind, part, variables) for part in parts)
     forms = _TABLE.setdefault(kind, [])
-    forms.append(OpDecl(kind, opset, tuple(params), rule, doc))
+    forms.append(OpDecl(kind, opset, params, rule, doc))
     forms.sort(key=lambda form: OPSETS.index(form.opset))
+
+
+def _param(kind: str, text: str, variables: Mapping[str, str]) -> Param:
+    match = _PARAM.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{kind}: cannot read parameter {text!r}")
+    name_of = match["type"]
+    variable = name_of if name_of in variables else ""
+    names = variables[name_of].split() if variable else name_of.split("|")
+    dtypes = None if names == ["any"] else frozenset(DType(n) for n in names)
+    const = match["const"] is not None
+    setting = const and not variable and dtypes is not None and dtypes <= _SETTINGS
+    return Param(
+        match["name"],
+        dtypes,
+        variable,
+        optional=match["optional"] is not None,
+        const=const,
+        many=match["many"] is not None,
+        rank=len(match["axes"]) // 2 or (0 if setting or match["scalar"] else None),
+    )
 
 
 def kinds() -> tuple[str, ...]:
@@ -250,6 +291,9 @@ def _check_operand(call: Call, param: Param, operand: Operand, bound: dict[str, 
     if kind.dtype not in param.dtypes:
         allowed = ", ".join(sorted(d.value for d in param.dtypes))
         raise call.error(f"parameter '{param.name}' is {kind.dtype.value}, takes {allowed}")
+    if param.rank is not None:
+        _check_rank(call, param, kind)
+        _check_held(call, param, operand, kind)
     if param.variable:
         first = bound.setdefault(param.variable, kind.dtype)
         if first is not kind.dtype:
@@ -257,6 +301,23 @@ def _check_operand(call: Call, param: Param, operand: Operand, bound: dict[str, 
                 f"parameter '{param.name}' is {kind.dtype.value}, "
                 f"but another of the same type is {first.value}"
             )
+
+
+_RANKS = ("scalar", "vector", "matrix")
+
+
+def _check_rank(call: Call, param: Param, kind: TensorType) -> None:
+    if param.rank is not None and kind.rank != param.rank:
+        row = "rank" if param.rank else "scalar"
+        raise call.refusal(row, f"parameter '{param.name}' is {kind}, takes a {_RANKS[param.rank]}")
+
+
+def _check_held(call: Call, param: Param, operand: Operand, kind: TensorType) -> None:
+    """A setting stands in the program itself, unless it is so long that no writer puts it there."""
+    if not param.const or kind.dtype.is_float or (kind.is_static and kind.size >= SMALLEST_IN_BLOB):
+        return
+    if call._data(operand) is None:
+        raise call.error(f"parameter '{param.name}' must be an immediate constant")
 
 
 __all__ = ["Call", "OpDecl", "Param", "Rule", "Value", "declare", "infer", "kinds", "lookup"]

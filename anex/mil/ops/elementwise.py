@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from anex.mil.ops.decl import Call, Rule, declare
-from anex.mil.ops.rules import broadcast, immediate, same_as_x
+from anex.mil.ops.rules import broadcast, same_as_x
 from anex.mil.ops.strict import strict
 from anex.mil.types import DType, TensorType, Type
 
@@ -83,7 +83,7 @@ def _select(call: Call) -> tuple[Type, ...]:
 
 
 def _clip_ios17(call: Call) -> tuple[Type, ...]:
-    low, high = immediate(call, "alpha"), immediate(call, "beta")
+    low, high = call.value("alpha"), call.value("beta")
     if low >= high:
         raise call.error(f"alpha {low} is not below beta {high}")
     return (call.type("x"),)
@@ -107,17 +107,24 @@ for _kind, _doc in _UNARY_WITH_INT.items():
     declare(_kind, "ios15", "x: T", T="fp16 fp32 int32", rule=same_as_x, doc=_doc)
 
 for _kind, _doc in _WITH_EPSILON.items():
-    _rule = strict(same_as_x)
-    declare(_kind, "ios15", "x: T, epsilon?: const T", T="fp16 fp32", rule=_rule, doc=_doc)
-    declare(_kind, "ios17", "x: T, epsilon?: const U", T="fp16 fp32", U="fp16 fp32", rule=_rule, doc=_doc)
+    declare(_kind, "ios15", "x: T, epsilon?: const scalar T", T="fp16 fp32", rule=same_as_x, doc=_doc)
+    declare(
+        _kind,
+        "ios17",
+        "x: T, epsilon?: const scalar U",
+        T="fp16 fp32",
+        U="fp16 fp32",
+        rule=same_as_x,
+        doc=_doc,
+    )
 
-_BOUNDS = "x: T, alpha: const T, beta: const T"
+_BOUNDS = "x: T, alpha: const scalar T, beta: const scalar T"
 _CLIP = "The nearest value inside [alpha, beta]."
 declare("clip", "ios15", _BOUNDS, T="fp16 fp32", rule=strict(same_as_x), doc=_CLIP)
 declare("clip", "ios17", _BOUNDS, T="fp16 fp32", rule=strict(_clip_ios17), doc=_CLIP)
 
 declare(
-    "threshold", "ios15", "x: T, alpha: const T", T="fp16 fp32 int32", rule=strict(same_as_x),
+    "threshold", "ios15", "x: T, alpha: const scalar T", T="fp16 fp32 int32", rule=same_as_x,
     doc="The larger of x and alpha.",
 )  # fmt: skip
 

@@ -8,17 +8,15 @@ from typing import Any
 import numpy as np
 
 from anex.mil.ops.decl import Call, declare
-from anex.mil.ops.strict_shape import (
+from anex.mil.ops.rules import (
     ALL_15,
     INDICES_16,
     INDICES_17,
     NUMBERS_15,
     NUMBERS_17,
     OFFSETS_17,
-    agree,
     axis_of,
-    number,
-    refuse,
+    fits,
     show,
 )
 from anex.mil.types import DType, TensorType, Type
@@ -35,16 +33,16 @@ def _indices_fit(call: Call, dims: Sequence[int | None]) -> None:
     indices, sizes = np.asarray(values, dtype=np.int64), np.asarray(dims)
     low = -sizes if call.decl.opset < "ios17" else np.zeros_like(sizes)
     if indices.size and not bool(np.all((indices >= low) & (indices < sizes))):
-        raise refuse(call, "index-range", f"indices reach outside {show(dims)} ({call.decl.opset} rules)")
+        raise call.refusal("index-range", f"indices reach outside {show(dims)} ({call.decl.opset} rules)")
 
 
 def _batch_dims(call: Call, x: TensorType, indices: TensorType) -> int:
-    count: int = number(call, "batch_dims", 0)
+    count: int = call.value("batch_dims", 0)
     if count >= max(x.rank, 1) or count > indices.rank:
         raise call.error(f"batch_dims {count} with x of rank {x.rank} and indices of rank {indices.rank}")
-    if count < 0 or not agree(x.shape[:count], indices.shape[:count]):
+    if count < 0 or not fits(x.shape[:count], indices.shape[:count]):
         shapes = f"x {show(x.shape)} and indices {show(indices.shape)}"
-        raise refuse(call, "batch-dims", f"batch_dims {count} with {shapes}")
+        raise call.refusal("batch-dims", f"batch_dims {count} with {shapes}")
     return count
 
 
@@ -53,10 +51,10 @@ def _batch_dims(call: Call, x: TensorType, indices: TensorType) -> int:
 
 def _gather(call: Call) -> tuple[Type, ...]:
     x, indices = call.type("x"), call.type("indices")
-    axis = axis_of(call, number(call, "axis", 0), x.rank)
+    axis = axis_of(call, call.value("axis", 0), x.rank)
     batch = _batch_dims(call, x, indices)
     if axis < batch:
-        raise refuse(call, "batch-dims", f"axis {axis} is one of the {batch} batch dimensions")
+        raise call.refusal("batch-dims", f"axis {axis} is one of the {batch} batch dimensions")
     _indices_fit(call, x.shape[axis : axis + 1])
     return (TensorType(x.dtype, x.shape[:axis] + indices.shape[batch:] + x.shape[axis + 1 :]),)
 
@@ -88,7 +86,7 @@ def _same_but_axis(call: Call, data: TensorType, indices: TensorType, axis: int)
 
 def _gather_along_axis(call: Call) -> tuple[Type, ...]:
     x, indices = call.type("x"), call.type("indices")
-    axis = axis_of(call, number(call, "axis", 0), x.rank)
+    axis = axis_of(call, call.value("axis", 0), x.rank)
     _same_but_axis(call, x, indices, axis)
     _indices_fit(call, x.shape[axis : axis + 1])
     return (TensorType(x.dtype, indices.shape),)
@@ -125,10 +123,10 @@ def _depth(call: Call, indices: TensorType, rank: int) -> int:
 
 def _gather_nd(call: Call) -> tuple[Type, ...]:
     x, indices = call.type("x"), call.type("indices")
-    batch: int = number(call, "batch_dims", 0)
-    if not 0 <= batch < max(indices.rank, 1) or not agree(x.shape[:batch], indices.shape[:batch]):
+    batch: int = call.value("batch_dims", 0)
+    if not 0 <= batch < max(indices.rank, 1) or not fits(x.shape[:batch], indices.shape[:batch]):
         shapes = f"x {show(x.shape)} and indices {show(indices.shape)}"
-        raise refuse(call, "batch-dims", f"batch_dims {batch} with {shapes}")
+        raise call.refusal("batch-dims", f"batch_dims {batch} with {shapes}")
     depth = _depth(call, indices, x.rank - batch)
     _indices_fit(call, x.shape[batch : batch + depth])
     return (TensorType(x.dtype, indices.shape[:-1] + x.shape[batch + depth :]),)
@@ -152,26 +150,26 @@ SCATTER_MODES = ("add", "div", "max", "min", "mul", "sub", "update")
 
 def _scattered(call: Call, expected: Sequence[int | None]) -> tuple[Type, ...]:
     """The result of a scatter after the checks that all three share."""
-    updates, mode = call.type("updates"), number(call, "mode", "add")
+    updates, mode = call.type("updates"), call.value("mode", "add")
     if mode not in SCATTER_MODES:
-        raise refuse(call, "scatter-mode", f"mode '{mode}' is none of {', '.join(SCATTER_MODES)}")
-    if not agree(updates.shape, expected):
+        raise call.refusal("scatter-mode", f"mode '{mode}' is none of {', '.join(SCATTER_MODES)}")
+    if not fits(updates.shape, expected):
         raise call.error(f"updates have shape {show(updates.shape)}, need {show(expected)}")
     return (call.type("data"),)
 
 
 def _scatter(call: Call) -> tuple[Type, ...]:
     data, indices = call.type("data"), call.type("indices")
-    axis = axis_of(call, number(call, "axis", 0), data.rank)
+    axis = axis_of(call, call.value("axis", 0), data.rank)
     if indices.rank != 1:
-        raise refuse(call, "rank", f"indices have rank {indices.rank}, need 1")
+        raise call.refusal("rank", f"indices have rank {indices.rank}, need 1")
     _indices_fit(call, data.shape[axis : axis + 1])
     return _scattered(call, data.shape[:axis] + indices.shape + data.shape[axis + 1 :])
 
 
 def _scatter_along_axis(call: Call) -> tuple[Type, ...]:
     data, indices = call.type("data"), call.type("indices")
-    axis = axis_of(call, number(call, "axis", 0), data.rank)
+    axis = axis_of(call, call.value("axis", 0), data.rank)
     _same_but_axis(call, data, indices, axis)
     _indices_fit(call, data.shape[axis : axis + 1])
     return _scattered(call, indices.shape)
@@ -202,16 +200,16 @@ for _kind, _axis, _rule, _doc in _SCATTERS:
 
 def _topk(call: Call) -> tuple[Type, ...]:
     x = call.type("x")
-    axis = axis_of(call, number(call, "axis", -1), x.rank)
-    k, dim = number(call, "k", 1), x.shape[axis]
+    axis = axis_of(call, call.value("axis", -1), x.rank)
+    k, dim = call.value("k", 1), x.shape[axis]
     if dim is not None and k > dim:
         raise call.error(f"k {k} is greater than the dimension of {dim}")
     everything = k == -1 and call.decl.opset >= "ios17"
     if k < 1 and not everything:
-        raise refuse(call, "k-range", f"k is {k}")
+        raise call.refusal("k-range", f"k is {k}")
     shape = (*x.shape[:axis], dim if everything else k, *x.shape[axis + 1 :])
-    name = number(call, "output_indices_dtype", "int32")
-    if not number(call, "return_indices", True):
+    name = call.value("output_indices_dtype", "int32")
+    if not call.value("return_indices", True):
         if "output_indices_dtype" in call:
             raise call.error("output_indices_dtype without return_indices")
         return (TensorType(x.dtype, shape),)
@@ -229,7 +227,7 @@ declare(
 )  # fmt: skip
 declare(
     "topk", "ios17",
-    f"x: T, k?: const K, {_TOPK_FLAGS}, sort?: const bool, return_indices?: const bool, "
+    f"x: T, k?: const scalar K, {_TOPK_FLAGS}, sort?: const bool, return_indices?: const bool, "
     "output_indices_dtype?: const string",
     T=NUMBERS_17, K=OFFSETS_17, rule=_topk, doc=_TOPK,
 )  # fmt: skip
@@ -237,7 +235,7 @@ declare(
 
 def _argsort(call: Call) -> tuple[Type, ...]:
     x = call.type("x")
-    axis_of(call, number(call, "axis", -1), x.rank)
+    axis_of(call, call.value("axis", -1), x.rank)
     return (TensorType(DType.INT32, x.shape),)
 
 
@@ -254,9 +252,7 @@ def _one_hot(call: Call) -> tuple[Type, ...]:
     values = [call.type(n).dtype if n in call else DType.INT32 for n in ("on_value", "off_value")]
     if values[0] is not values[1]:
         raise call.error(f"on_value is {values[0].value} and off_value {values[1].value}")
-    axis = axis_of(call, number(call, "axis", -1), indices.rank + 1)
-    if not agree(call.type("one_hot_vector_size").shape, ()):
-        raise refuse(call, "rank", "one_hot_vector_size is no scalar")
+    axis = axis_of(call, call.value("axis", -1), indices.rank + 1)
     size: Any = call.const("one_hot_vector_size")
     if size is not None and size < 0:
         raise call.error(f"one_hot_vector_size is {size}")
@@ -266,7 +262,8 @@ def _one_hot(call: Call) -> tuple[Type, ...]:
 
 declare(
     "one_hot", "ios15",
-    "indices: int32, one_hot_vector_size: int32, axis?: const int32, on_value?: const T, off_value?: const T",
+    "indices: int32, one_hot_vector_size: scalar int32, axis?: const int32, "
+    "on_value?: const scalar T, off_value?: const scalar T",
     T=ALL_15, rule=_one_hot,
     doc="on_value where the position along the new axis equals the index, off_value elsewhere.",
 )  # fmt: skip

@@ -5,12 +5,12 @@ from __future__ import annotations
 from itertools import pairwise
 
 from anex.mil.ops.decl import Call, declare
-from anex.mil.ops.rules import Dim, broadcast, broadcast_dim, immediate, known_to_differ, text_of
+from anex.mil.ops.rules import Dim, broadcast, broadcast_dim, known_to_differ, show
 from anex.mil.ops.strict import strict
-from anex.mil.ops.window import spatial, window_of
+from anex.mil.ops.window import window_of
 from anex.mil.types import TensorType, Type
 
-_SPATIAL = "strides?: const int32, {}dilations?: const int32, groups?: const int32"
+_SPATIAL = "strides?: const int32[], {}dilations?: const int32[], groups?: const int32"
 
 
 def _check_bias(call: Call, outputs: Dim) -> None:
@@ -25,7 +25,7 @@ def _conv(call: Call) -> tuple[Type, ...]:
     x, weight = call.type("x"), call.type("weight")
     if x.rank < 3 or weight.rank != x.rank:
         raise call.error(f"x has rank {x.rank} and weight {weight.rank}; both take the same, 3 to 5")
-    channels, groups = x.shape[1], immediate(call, "groups", 1)
+    channels, groups = x.shape[1], call.value("groups", 1)
     _check_bias(call, weight.shape[0])
     if groups < 1:
         raise call.error(f"groups is {groups}")
@@ -33,13 +33,13 @@ def _conv(call: Call) -> tuple[Type, ...]:
         raise call.error(f"{channels} channels over {groups} groups")
     if channels is not None and known_to_differ(channels // groups, weight.shape[1]):
         raise call.error(f"weight takes {weight.shape[1]} channels a group, x has {channels // groups}")
-    window = window_of(call, weight.shape[2:], immediate(call, "pad_type", "valid"))
-    if not call.is_constant("weight") and any(d > 1 for d in immediate(call, "dilations", [])):
+    window = window_of(call, weight.shape[2:], call.value("pad_type", "valid"))
+    if not call.is_constant("weight") and any(d > 1 for d in call.value("dilations", [])):
         raise call.error("dilations need a constant weight")
     return (TensorType(x.dtype, (x.shape[0], weight.shape[0], *window.outputs(call, x.shape[2:]))),)
 
 
-_CONV = "x: T, {}" + _SPATIAL.format("pad_type?: const string, pad?: const int32, ")
+_CONV = "x: T, {}" + _SPATIAL.format("pad_type?: const string, pad?: const int32[], ")
 _CONV_DOC = "Slides the weight [Cout, Cin / groups, ...] over the image x [N, Cin, ...]."
 for _opset in ("ios15", "ios16"):
     declare(
@@ -56,15 +56,15 @@ def _conv_transpose(call: Call) -> tuple[Type, ...]:
     x, weight = call.type("x"), call.type("weight")
     if x.rank < 3 or weight.rank != x.rank:
         raise call.error(f"x has rank {x.rank} and weight {weight.rank}; both take the same, 3 to 5")
-    rank, per_group, groups = x.rank - 2, weight.shape[1], immediate(call, "groups", 1)
+    rank, per_group, groups = x.rank - 2, weight.shape[1], call.value("groups", 1)
     outputs = None if per_group is None else per_group * groups
     _check_bias(call, outputs)
-    pad_type = immediate(call, "pad_type", "valid")
+    pad_type = call.value("pad_type", "valid")
     if pad_type not in ("valid", "same", "custom"):
         raise call.error(f"unknown pad_type '{pad_type}' (known: valid, same, custom)")
     window = window_of(call, weight.shape[2:], pad_type)
     if "output_shape" in call:
-        wanted = spatial(call, "output_shape", x.rank, [])
+        wanted = call.value("output_shape", length=x.rank)
         if known_to_differ(x.shape[0], wanted[0]) or known_to_differ(outputs, wanted[1]):
             raise call.error(f"output_shape {wanted} does not start with {[x.shape[0], outputs]}")
         return (TensorType(x.dtype, tuple(wanted)),)
@@ -76,7 +76,7 @@ def _conv_transpose(call: Call) -> tuple[Type, ...]:
     return (TensorType(x.dtype, (x.shape[0], outputs, *sizes)),)
 
 
-_TRANSPOSE = "x: T, {}pad?: const int32, output_shape?: const int32, " + _SPATIAL.format(
+_TRANSPOSE = "x: T, {}pad?: const int32[], output_shape?: const int32[], " + _SPATIAL.format(
     "pad_type?: const string, "
 )
 _TRANSPOSE_DOC = "The gradient of conv for its input; the weight is [Cin, Cout / groups, ...]."
@@ -115,7 +115,7 @@ declare(
 def _matrix(call: Call, name: str) -> tuple[Dim, ...]:
     """The shape of an operand of matmul as it is multiplied."""
     shape = call.type(name).shape
-    transposed = immediate(call, f"transpose_{name}", False)
+    transposed = call.value(f"transpose_{name}", False)
     least = 1 if name == "x" and not transposed else 2
     if len(shape) < least:
         raise call.error(f"{name} has rank {len(shape)}, takes {least} or more")
@@ -127,7 +127,7 @@ def _matrix(call: Call, name: str) -> tuple[Dim, ...]:
 def _matmul(call: Call) -> tuple[Type, ...]:
     x, y = _matrix(call, "x"), _matrix(call, "y")
     if known_to_differ(x[-1], y[-2]):
-        raise call.error(f"{text_of(x)} and {text_of(y)} do not multiply")
+        raise call.error(f"{show(x)} and {show(y)} do not multiply")
     batch = broadcast(call, x[:-2], y[:-2])
     rows = x[-2:-1]
     return (TensorType(call.type("x").dtype, (*batch, *rows, y[-1])),)
@@ -166,7 +166,7 @@ def _einsum(call: Call) -> tuple[Type, ...]:
     if len(call.many("values")) != 2:
         raise call.error("takes two values")
     x, y = call.types("values")
-    equation = canonical_equation(immediate(call, "equation"))
+    equation = canonical_equation(call.value("equation"))
     if x.dtype is not y.dtype:
         raise call.error(f"values are {x.dtype.value} and {y.dtype.value}")
     if equation is None:
@@ -205,7 +205,7 @@ def _attention(call: Call) -> tuple[Type, ...]:
     if "attn_mask" in call:
         mask = call.type("attn_mask").shape
         if not mask or known_to_differ(mask[-1], key.shape[-2]):
-            raise call.error(f"mask {text_of(mask)} does not end with the length of key {key}")
+            raise call.error(f"mask {show(mask)} does not end with the length of key {key}")
         broadcast(call, query.shape[:-1], mask[:-1])
     return (TensorType(query.dtype, (*query.shape[:-1], value.shape[-1])),)
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+from typing import Any
+
+import numpy as np
 
 from anex.mil.ops.decl import Call, declare
-from anex.mil.ops.strict_shape import ALL_15, NUMBERS_15, number, refuse, show, vector
+from anex.mil.ops.rules import ALL_15, NUMBERS_15
 from anex.mil.types import DType, TensorType, Type
 
 # --- const, identity ----------------------------------------------------------
@@ -30,24 +33,24 @@ declare("identity", "ios15", "x: any", rule=_identity, doc="x under another name
 def _value_dtype(call: Call) -> DType:
     if "value" not in call:
         return DType.FP32
-    number(call, "value")
+    call.value("value")
     return call.type("value").dtype
 
 
 def _fill(call: Call) -> tuple[Type, ...]:
     shape = call.type("shape")
-    if shape.rank != 1 or shape.shape[0] is None:
-        raise call.error(f"shape takes a vector of known length, this is {show(shape.shape)}")
+    if shape.shape[0] is None:
+        raise call.error("a shape of unknown length gives an unknown rank")
     if call.const("shape") is None:
         return (TensorType(_value_dtype(call), (None,) * shape.shape[0]),)
-    sizes = vector(call, "shape")
+    sizes = call.value("shape")
     if any(size < 1 for size in sizes):
-        raise refuse(call, "size-positive", f"shape {sizes}")
+        raise call.refusal("size-positive", f"shape {sizes}")
     return (TensorType(_value_dtype(call), tuple(sizes)),)
 
 
 declare(
-    "fill", "ios15", "shape: int32, value?: const T", T=ALL_15, rule=_fill,
+    "fill", "ios15", "shape: int32[], value?: const scalar T", T=ALL_15, rule=_fill,
     doc="A tensor of this shape with one value everywhere, by default fp32 zeros.",
 )  # fmt: skip
 
@@ -57,7 +60,7 @@ def _fill_like(call: Call) -> tuple[Type, ...]:
 
 
 declare(
-    "fill_like", "ios16", "ref_tensor: T, value?: const U", T=ALL_15, U=ALL_15, rule=_fill_like,
+    "fill_like", "ios16", "ref_tensor: T, value?: const scalar U", T=ALL_15, U=ALL_15, rule=_fill_like,
     doc="As fill, with the shape of another tensor.",
 )  # fmt: skip
 
@@ -66,26 +69,25 @@ declare(
 
 def _range_1d(call: Call) -> tuple[Type, ...]:
     dtype = call.type("start").dtype
-    limits = []
-    for name in ("start", "end", "step"):
-        if call.type(name).rank:
-            raise refuse(call, "scalar", f"{name} has shape {show(call.type(name).shape)}, takes a scalar")
-        limits.append(None if call.const(name) is None else number(call, name))
-    start, end, step = limits
+    start, end, step = limits = [call.const(name) for name in ("start", "end", "step")]
+    if not all(limit is None or math.isfinite(limit) for limit in limits):
+        raise call.error(f"start, end and step are {start}, {end} and {step}, take finite numbers")
     if step == 0:
-        raise refuse(call, "step", "step is 0")
+        raise call.refusal("step", "step is 0")
     if start is None or end is None or step is None:
         return (TensorType(dtype, (None,)),)
     # In the dtype of the operands, as coremltools does it: in fp16 the length can differ.
-    scalar = dtype.numpy.type
-    count = math.ceil((scalar(end) - scalar(start)) / scalar(step))  # type: ignore[operator]
+    scalar: Any = dtype.numpy.type if dtype.is_float else int
+    with np.errstate(over="ignore"):
+        steps = (scalar(end) - scalar(start)) / scalar(step)
+    count = math.ceil(steps) if math.isfinite(steps) else -1
     if count < 0:
-        raise refuse(call, "step", f"no way from {start} to {end} in steps of {step}")
+        raise call.refusal("step", f"no way from {start} to {end} in steps of {step}")
     return (TensorType(dtype, (count,)),)
 
 
 declare(
-    "range_1d", "ios15", "end: T, start: T, step: T", T=NUMBERS_15, rule=_range_1d,
+    "range_1d", "ios15", "end: scalar T, start: scalar T, step: scalar T", T=NUMBERS_15, rule=_range_1d,
     doc="start, start + step, ... as long as it is before end.",
 )  # fmt: skip
 
@@ -95,9 +97,9 @@ declare(
 def _band_part(call: Call) -> tuple[Type, ...]:
     x = call.type("x")
     if x.rank < 2:
-        raise refuse(call, "rank", f"x has rank {x.rank}, needs at least 2")
-    number(call, "lower", -1)
-    number(call, "upper", -1)
+        raise call.refusal("rank", f"x has rank {x.rank}, needs at least 2")
+    call.value("lower", -1)
+    call.value("upper", -1)
     return (x,)
 
 

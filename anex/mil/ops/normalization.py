@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from anex.mil.ops.decl import Call, Rule, declare
-from anex.mil.ops.rules import Dim, axis_of, immediate, known_to_differ, same_as_x
+from anex.mil.ops.rules import fits, reduced_axes, same_as_x
 from anex.mil.ops.strict import strict
 from anex.mil.types import Type
 
@@ -15,20 +15,11 @@ def _l2_norm(call: Call) -> tuple[Type, ...]:
     return (x,)
 
 
-def normalized_axes(call: Call) -> list[int]:
-    """The axes of a layer_norm counted from the front, in rising order."""
-    rank = call.type("x").rank
-    axes = immediate(call, "axes", list(range(rank)))
-    if not isinstance(axes, list):
-        raise call.error("parameter 'axes' takes a vector")
-    return sorted({axis_of(call, a, rank, "axes") for a in axes})
-
-
 def _layer_norm(call: Call) -> tuple[Type, ...]:
     x = call.type("x")
-    normalized = [x.shape[a] for a in normalized_axes(call)]
+    normalized = [x.shape[a] for a in sorted(reduced_axes(call))]
     for name in ("gamma", "beta"):
-        if name in call and not _fits(call.type(name).shape, normalized):
+        if name in call and not fits(call.type(name).shape, normalized):
             raise call.error(f"{name} is {call.type(name)}, but the normalised shape is {normalized}")
     if "beta" in call and "gamma" not in call:
         # coremltools 9.0 compares the shape of gamma where it means beta, and fails without one.
@@ -36,21 +27,18 @@ def _layer_norm(call: Call) -> tuple[Type, ...]:
     return (x,)
 
 
-def _fits(shape: tuple[Dim, ...], wanted: list[Dim]) -> bool:
-    return len(shape) == len(wanted) and not any(map(known_to_differ, shape, wanted))
-
-
-_AFFINE = "gamma?: const {0}, beta?: const {0}, epsilon?: const {0}"
+_AFFINE = "gamma?: const {0}, beta?: const {0}, epsilon?: const scalar {0}"
 _NORMS: list[tuple[str, str, Rule, str]] = [
     ("batch_norm", "mean: const {0}, variance: const {0}, " + _AFFINE, strict(same_as_x),
      "(x - mean) / sqrt(variance + epsilon) * gamma + beta, each one value a channel."),
     ("instance_norm", _AFFINE, strict(same_as_x),
      "batch_norm with the mean and variance of each channel of each item."),
-    ("layer_norm", "axes?: const int32, " + _AFFINE, strict(_layer_norm),
+    ("layer_norm", "axes?: const int32[], " + _AFFINE, strict(_layer_norm),
      "(x - mean) / sqrt(variance + epsilon) * gamma + beta over axes, all unless given."),
-    ("l2_norm", "epsilon?: const {0}", _l2_norm,
+    ("l2_norm", "epsilon?: const scalar {0}", _l2_norm,
      "x / sqrt(sum of squares + epsilon) over the last three dimensions."),
-    ("local_response_norm", "size: const int32, alpha?: const {0}, beta?: const {0}, k?: const {0}",
+    ("local_response_norm",
+     "size: const int32, alpha?: const scalar {0}, beta?: const scalar {0}, k?: const scalar {0}",
      strict(same_as_x), "x / (k + alpha / size * sum of squares of near channels) ** beta"),
 ]  # fmt: skip
 for _kind, _signature, _rule, _doc in _NORMS:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from anex.mil.ops.decl import Call, declare
-from anex.mil.ops.strict_shape import ALL_15, ALL_17, FLOATS, axis_of, number, refuse, show
+from anex.mil.ops.rules import ALL_15, ALL_17, FLOATS, axis_of, show
 from anex.mil.types import DType, TensorType, Type
 
 # --- cast ---------------------------------------------------------------------
@@ -13,7 +13,7 @@ from anex.mil.types import DType, TensorType, Type
 
 def _cast(call: Call) -> tuple[Type, ...]:
     allowed = (ALL_15 if call.decl.opset < "ios17" else ALL_17).split()
-    name = number(call, "dtype")
+    name = call.value("dtype")
     if name not in allowed:
         raise call.error(f"dtype '{name}' is none of {', '.join(allowed)}")
     return (TensorType(DType(name), call.type("x").shape),)
@@ -38,21 +38,21 @@ def _check_scale(call: Call) -> None:
         return
     if "axis" not in call:
         raise call.error("a scale vector needs an axis")
-    axis = axis_of(call, number(call, "axis"), x.rank)
+    axis = axis_of(call, call.value("axis"), x.rank)
     for name, given in (("scale", scale), ("zero_point", point)):
         if given is not None and x.shape[axis] is not None and given.shape[0] != x.shape[axis]:
             raise call.error(f"{name} has shape {show(given.shape)}, dimension {axis} is {x.shape[axis]}")
 
 
 def _quantize(call: Call) -> tuple[Type, ...]:
-    name = number(call, "output_dtype")
+    name = call.value("output_dtype")
     if name not in ("int8", "uint8"):
         raise call.error(f"output_dtype '{name}' is neither int8 nor uint8")
     if "zero_point" in call and call.type("zero_point").dtype.value != name:
         raise call.error(f"zero_point is {call.type('zero_point').dtype.value}, output_dtype is {name}")
     scale = call.const("scale")
     if scale is not None and not np.all(scale):
-        raise refuse(call, "scale-zero", "scale has a zero")
+        raise call.refusal("scale-zero", "scale has a zero")
     _check_scale(call)
     return (TensorType(DType(name), call.type("input").shape),)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from anex.mil.ops.decl import Call, declare
-from anex.mil.ops.rules import immediate
 from anex.mil.ops.strict import strict
 from anex.mil.types import TensorType, Type
 
@@ -15,7 +14,7 @@ _LSTM = (
     "peephole?: const T, weight_ih_back?: const T, weight_hh_back?: const T, bias_back?: const T, "
     "peephole_back?: const T, direction?: const string, output_sequence?: const bool, "
     "recurrent_activation?: const string, cell_activation?: const string, "
-    "activation?: const string, clip?: const T"
+    "activation?: const string, clip?: const scalar T"
 )
 
 
@@ -38,7 +37,7 @@ def _lstm(call: Call) -> tuple[Type, ...]:
     x = call.type("x")
     if x.rank != 3:
         raise call.error(f"x has rank {x.rank}, takes 3")
-    direction = immediate(call, "direction", "forward")
+    direction = call.value("direction", "forward")
     if direction not in DIRECTIONS:
         raise call.error(f"unknown direction '{direction}' (known: {', '.join(DIRECTIONS)})")
     size = _check_weights(call, "")
@@ -46,11 +45,11 @@ def _lstm(call: Call) -> tuple[Type, ...]:
         _check_weights(call, "_back")
         size *= 2
     for name in ("recurrent_activation", "cell_activation", "activation"):
-        activation = immediate(call, name, "tanh")
+        activation = call.value(name, "tanh")
         if activation.lower() not in ACTIVATIONS:
             raise call.error(f"unknown {name} '{activation}' (known: {', '.join(ACTIVATIONS)})")
     length, batch, _ = x.shape
-    steps = length if immediate(call, "output_sequence", False) else 1
+    steps = length if call.value("output_sequence", False) else 1
     last = TensorType(x.dtype, (batch, size))
     return TensorType(x.dtype, (steps, batch, size)), last, last
 

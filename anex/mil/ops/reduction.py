@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from anex.mil.ops.decl import Call, declare
-from anex.mil.ops.rules import Dim, axis_of, immediate
-from anex.mil.ops.strict import strict
+from anex.mil.ops.rules import Dim, axis_of, reduced_axes
 from anex.mil.types import DType, TensorType, Type
 
 INDEX_DTYPES = ("int32", "uint16")
@@ -30,22 +29,19 @@ _INDICES = {
 
 def _reduced(call: Call, axes: set[int]) -> tuple[Dim, ...]:
     shape = call.type("x").shape
-    if immediate(call, "keep_dims", False):
+    if call.value("keep_dims", False):
         return tuple(1 if i in axes else dim for i, dim in enumerate(shape))
     return tuple(dim for i, dim in enumerate(shape) if i not in axes)
 
 
 def _over_axes(call: Call) -> tuple[Type, ...]:
     x = call.type("x")
-    axes = immediate(call, "axes", list(range(x.rank)))
-    if not isinstance(axes, list):
-        raise call.error("parameter 'axes' takes a vector")
-    return (TensorType(x.dtype, _reduced(call, {axis_of(call, a, x.rank, "axes") for a in axes})),)
+    return (TensorType(x.dtype, _reduced(call, set(reduced_axes(call)))),)
 
 
 def _index(call: Call) -> tuple[Type, ...]:
-    axis = axis_of(call, immediate(call, "axis", -1), call.type("x").rank)
-    dtype = immediate(call, "output_dtype", "int32").lower()
+    axis = axis_of(call, call.value("axis", -1), call.type("x").rank)
+    dtype = call.value("output_dtype", "int32").lower()
     if dtype not in INDEX_DTYPES:
         raise call.error(f"unknown output_dtype '{dtype}' (known: {', '.join(INDEX_DTYPES)})")
     return (TensorType(DType(dtype), _reduced(call, {axis})),)
@@ -53,7 +49,7 @@ def _index(call: Call) -> tuple[Type, ...]:
 
 def _cumsum(call: Call) -> tuple[Type, ...]:
     x = call.type("x")
-    axis = immediate(call, "axis", 0)
+    axis = call.value("axis", 0)
     if not -1 <= axis < x.rank:
         raise call.error(f"axis {axis} is outside [-1, {x.rank - 1}]")
     return (x,)
@@ -61,8 +57,8 @@ def _cumsum(call: Call) -> tuple[Type, ...]:
 
 for _kind, _doc in _OVER_AXES.items():
     declare(
-        _kind, "ios15", "x: T, axes?: const int32, keep_dims?: const bool", T="fp16 fp32 int32",
-        rule=strict(_over_axes), doc=_doc,
+        _kind, "ios15", "x: T, axes?: const int32[], keep_dims?: const bool", T="fp16 fp32 int32",
+        rule=_over_axes, doc=_doc,
     )  # fmt: skip
 
 for _kind, _doc in _INDICES.items():

@@ -7,10 +7,8 @@ import math
 import numpy as np
 
 from anex.mil.ops.decl import Call, declare
-from anex.mil.ops.strict_shape import FLOATS, agree, number, refuse, show, vector
+from anex.mil.ops.rules import FLOATS, Dim, fits, show
 from anex.mil.types import TensorType, Type
-
-Size = int | None
 
 SAMPLING_MODES = ("STRICT_ALIGN_CORNERS", "ALIGN_CORNERS", "UNALIGN_CORNERS", "DEFAULT", "OFFSET_CORNERS")
 
@@ -26,9 +24,9 @@ def _image(call: Call) -> TensorType:
 
 def _resized(call: Call, default: int | None) -> tuple[Type, ...]:
     x = _image(call)
-    sizes = [number(call, f"target_size_{side}", default) for side in ("height", "width")]
+    sizes = [call.value(f"target_size_{side}", default) for side in ("height", "width")]
     if min(sizes) < 1:
-        raise refuse(call, "size-positive", f"target size {sizes}")
+        raise call.refusal("size-positive", f"target size {sizes}")
     return (TensorType(x.dtype, (*x.shape[:-2], *sizes)),)
 
 
@@ -45,7 +43,7 @@ declare(
 
 
 def _resize_bilinear(call: Call) -> tuple[Type, ...]:
-    mode = number(call, "sampling_mode", "DEFAULT")
+    mode = call.value("sampling_mode", "DEFAULT")
     if mode not in SAMPLING_MODES:
         raise call.error(f"sampling_mode '{mode}' is none of {', '.join(SAMPLING_MODES)}")
     return _resized(call, 1)
@@ -60,21 +58,23 @@ declare(
 # --- upsample -----------------------------------------------------------------
 
 
-def _scaled(dim: Size, factor: float) -> Size:
+def _scaled(dim: Dim, factor: float) -> Dim:
     # The product in fp32, the type of the factor: 10 * 0.7 is then 7 and not 6.9999999.
     return None if dim is None else math.floor(np.float32(factor) * np.float32(dim))
 
 
 def _upsample(call: Call) -> tuple[Type, ...]:
     x = _image(call)
-    factors = [number(call, f"scale_factor_{side}", 1) for side in ("height", "width")]
+    factors = [call.value(f"scale_factor_{side}", 1) for side in ("height", "width")]
+    if not all(map(math.isfinite, factors)):
+        raise call.error(f"scale factors {factors} are not finite")
     sizes = [_scaled(d, f) for d, f in zip(x.shape[-2:], factors, strict=True)]
     if min(factors) <= 0 or any(size is not None and size < 1 for size in sizes):
-        raise refuse(call, "size-positive", f"scale factors {factors} of {show(x.shape)}")
+        raise call.refusal("size-positive", f"scale factors {factors} of {show(x.shape)}")
     return (TensorType(x.dtype, (*x.shape[:-2], *sizes)),)
 
 
-_FACTORS = "x: T, scale_factor_height?: const U, scale_factor_width?: const U"
+_FACTORS = "x: T, scale_factor_height?: const scalar U, scale_factor_width?: const scalar U"
 declare(
     "upsample_nearest_neighbor", "ios15", _FACTORS, T=FLOATS, U="fp32 int32", rule=_upsample,
     doc="The last two dimensions grown by factors; element i is that at floor(i / factor).",
@@ -82,8 +82,8 @@ declare(
 
 
 def _upsample_bilinear(call: Call) -> tuple[Type, ...]:
-    if number(call, "align_corners", True) and number(call, "half_pixel_centers", False):
-        raise refuse(call, "half-pixel", "align_corners with half_pixel_centers")
+    if call.value("align_corners", True) and call.value("half_pixel_centers", False):
+        raise call.refusal("half-pixel", "align_corners with half_pixel_centers")
     return _upsample(call)
 
 
@@ -102,23 +102,23 @@ declare(
 
 
 def _picture(call: Call, factor: str) -> tuple[TensorType, int]:
-    x, block = call.type("x"), number(call, factor)
+    x, block = call.type("x"), call.value(factor)
     if x.rank != 4:
         raise call.error(f"x has rank {x.rank}, needs 4")
     if block < 1:
-        raise refuse(call, "size-positive", f"{factor} is {block}")
+        raise call.refusal("size-positive", f"{factor} is {block}")
     return x, int(block)
 
 
-def _divided(call: Call, dim: Size, by: int, what: str) -> Size:
+def _divided(call: Call, dim: Dim, by: int, what: str) -> Dim:
     if dim is None:
         return None
     if dim % by:
-        raise refuse(call, "size-divides", f"{by} does not divide the {what} of {dim}")
+        raise call.refusal("size-divides", f"{by} does not divide the {what} of {dim}")
     return dim // by
 
 
-def _times(dim: Size, by: int) -> Size:
+def _times(dim: Dim, by: int) -> Dim:
     return None if dim is None else dim * by
 
 
@@ -160,12 +160,12 @@ def _blocks(call: Call, margins: str) -> tuple[TensorType, list[int], list[list[
     x = call.type("x")
     if x.rank != 4:
         raise call.error(f"x has rank {x.rank}, needs 4")
-    block = vector(call, "block_shape", 2)
-    if not agree(call.type(margins).shape, (2, 2)):
+    block = call.value("block_shape", length=2)
+    sides = call.value(margins, length=2)
+    if not fits(call.type(margins).shape, (2, 2)):
         raise call.error(f"{margins} has shape {show(call.type(margins).shape)}, needs [2, 2]")
-    sides = vector(call, margins, 2)
     if min(block) < 1 or min(map(min, sides)) < 0:
-        raise refuse(call, "size-positive", f"block_shape {block} with {margins} {sides}")
+        raise call.refusal("size-positive", f"block_shape {block} with {margins} {sides}")
     return x, block, sides
 
 
@@ -178,7 +178,7 @@ def _space_to_batch(call: Call) -> tuple[Type, ...]:
 
 
 declare(
-    "space_to_batch", "ios15", "x: T, block_shape: const int32, paddings: const int32", T=FLOATS,
+    "space_to_batch", "ios15", "x: T, block_shape: const int32[], paddings: const int32[][]", T=FLOATS,
     rule=_space_to_batch, doc="Space padded with zeros, then each position of a block as a batch of its own.",
 )  # fmt: skip
 
@@ -189,7 +189,7 @@ def _batch_to_space(call: Call) -> tuple[Type, ...]:
     sizes = []
     for dim, by, side in zip(space, block, sides, strict=True):
         if dim is not None and sum(side) >= dim * by:
-            raise refuse(call, "size-positive", f"crops {side} of a size of {dim * by}")
+            raise call.refusal("size-positive", f"crops {side} of a size of {dim * by}")
         sizes.append(None if dim is None else dim * by - sum(side))
     count = math.prod(block)
     if n is not None and n % count:
@@ -198,6 +198,6 @@ def _batch_to_space(call: Call) -> tuple[Type, ...]:
 
 
 declare(
-    "batch_to_space", "ios15", "x: T, block_shape: const int32, crops: const int32", T=FLOATS,
+    "batch_to_space", "ios15", "x: T, block_shape: const int32[], crops: const int32[][]", T=FLOATS,
     rule=_batch_to_space, doc="Batches back to blocks of space, then cropped; the inverse of space_to_batch.",
 )  # fmt: skip

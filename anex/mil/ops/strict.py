@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+import numpy as np
+
 from anex.mil.ops.decl import Call, Rule
-from anex.mil.ops.rules import Dim, known_to_differ, text_of
+from anex.mil.ops.rules import Dim, fits, known_to_differ, show
 from anex.mil.types import Type
 
 Finding = str | None
@@ -40,43 +42,9 @@ def strict(rule: Rule) -> Rule:
     return checked
 
 
-def _axis_in_range(name: str) -> Check:
-    def find(call: Call) -> Finding:
-        rank, axes = call.type("x").rank, call.const(name, [])
-        outside = [
-            a for a in (axes if isinstance(axes, list) else [axes]) if a is not None and not -rank <= a < rank
-        ]
-        return f"{name} {outside[0]} is outside the rank {rank}" if outside else None
-
-    return find
-
-
-def _axes_distinct(call: Call) -> Finding:
-    rank, axes = call.type("x").rank, call.const("axes")
-    if not isinstance(axes, list) or not rank:
-        return None
-    if not axes:
-        return "axes is empty"
-    return "axes names a dimension twice" if len({a % rank for a in axes}) < len(axes) else None
-
-
-def _rank_known(call: Call) -> Finding:
-    return "x is a scalar" if not call.type("x").rank else None
-
-
-def _one_value(*names: str) -> Check:
-    def find(call: Call) -> Finding:
-        for name in names:
-            if name in call and any(d != 1 for d in call.type(name).shape):
-                return f"{name} is {call.type(name)}, takes one value"
-        return None
-
-    return find
-
-
 def _bounds_in_order(call: Call) -> Finding:
     low, high = call.const("alpha"), call.const("beta")
-    if not isinstance(low, float) or not isinstance(high, float) or low <= high:
+    if low is None or high is None or low <= high:
         return None
     return f"alpha {low} is not below beta {high}"
 
@@ -85,13 +53,13 @@ def _condition_fits(call: Call) -> Finding:
     cond, sides = call.type("cond").shape, (call.type("a").shape, call.type("b").shape)
     rank = max(map(len, sides))
     if len(cond) > rank:
-        return f"cond {text_of(cond)} has a higher rank than a and b"
+        return f"cond {show(cond)} has a higher rank than a and b"
     for i, dim in enumerate(reversed(cond)):
         others = [side[-1 - i] for side in sides if i < len(side)]
         if dim == 1 or dim is None or None in others:
             continue
         if max(d for d in others if d is not None) != dim:
-            return f"cond {text_of(cond)} does not broadcast to {' and '.join(map(text_of, sides))}"
+            return f"cond {show(cond)} does not broadcast to {' and '.join(map(show, sides))}"
     return None
 
 
@@ -101,35 +69,26 @@ def _per_channel(least: int, most: int, *names: str) -> Check:
         if not least <= x.rank <= most:
             return f"x has rank {x.rank}, takes {least} to {most}"
         for name in names:
-            if name in call and _differ(call.type(name).shape, (x.shape[1],)):
+            if name in call and not fits(call.type(name).shape, (x.shape[1],)):
                 return f"{name} is {call.type(name)}, takes {x.shape[1]} values"
         return None
 
     return find
 
 
-def _differ(shape: tuple[Dim, ...], wanted: tuple[Dim, ...]) -> bool:
-    return len(shape) != len(wanted) or any(map(known_to_differ, shape, wanted))
-
-
 def _beta_like_gamma(call: Call) -> Finding:
     if "gamma" not in call or "beta" not in call:
         return None
     gamma, beta = call.type("gamma"), call.type("beta")
-    return f"gamma is {gamma}, beta {beta}" if _differ(beta.shape, gamma.shape) else None
-
-
-def _size_positive(call: Call) -> Finding:
-    size = call.const("size")
-    return f"size is {size}" if isinstance(size, list) or (size is not None and size < 1) else None
+    return f"gamma is {gamma}, beta {beta}" if not fits(beta.shape, gamma.shape) else None
 
 
 def _at_least(least: int, *names: str) -> Check:
     def find(call: Call) -> Finding:
         for name in names:
-            values = call.const(name) if name in call else None
-            if isinstance(values, list) and any(v < least for v in values):
-                return f"{name} {values} has values below {least}"
+            value = call.const(name)
+            if value is not None and np.any(np.less(value, least)):
+                return f"{name} {value} is below {least}"
         return None
 
     return find
@@ -142,22 +101,22 @@ def _rank_spatial(call: Call) -> Finding:
 
 def _pad_is_used(call: Call) -> Finding:
     pad_type, pad = call.const("pad_type", "valid"), call.const("pad", [])
-    used = not isinstance(pad_type, str) or pad_type.lower() == "custom" or not any(pad or [])
+    used = pad_type.lower() == "custom" or not any(pad or [])
     return None if used else f"pad {pad} has no effect with pad_type '{pad_type}'"
 
 
 def _groups_divide(call: Call) -> Finding:
-    groups, outputs = call.const("groups", 1), call.type("weight").shape[0]
-    if outputs is None or not isinstance(groups, int) or groups < 1 or outputs % groups == 0:
+    groups, weight = call.const("groups", 1), call.type("weight").shape
+    if not weight or weight[0] is None or groups < 1 or weight[0] % groups == 0:
         return None
-    return f"{outputs} output channels over {groups} groups"
+    return f"{weight[0]} output channels over {groups} groups"
 
 
 def _transpose_channels(call: Call) -> Finding:
     x, weight, groups = call.type("x").shape, call.type("weight").shape, call.const("groups", 1)
     if len(x) < 2 or len(weight) < 1:
         return None
-    if not isinstance(groups, int) or groups < 1 or (x[1] is not None and x[1] % groups):
+    if groups < 1 or (x[1] is not None and x[1] % groups):
         return f"{x[1]} channels over {groups} groups"
     return f"x has {x[1]} channels, weight {weight[0]}" if known_to_differ(x[1], weight[0]) else None
 
@@ -166,10 +125,10 @@ def _transpose_sizes(call: Call) -> Finding:
     """Whether the wanted or resulting size is one that conv maps back to the size of x."""
     x, weight = call.type("x"), call.type("weight")
     rank, pad_type = x.rank - 2, call.const("pad_type", "valid")
-    vectors = {n: call.const(n, [d] * rank) for n, d in (("strides", 1), ("dilations", 1))}
-    pad = call.const("pad", [0] * 2 * rank) if pad_type == "custom" else [0] * 2 * rank
-    wanted = call.const("output_shape")
-    if any(not isinstance(v, list) or len(v) != rank for v in vectors.values()) or len(pad) != 2 * rank:
+    vectors = {n: call.value(n, [d] * rank) for n, d in (("strides", 1), ("dilations", 1))}
+    pad = call.value("pad", [0] * 2 * rank) if pad_type == "custom" else [0] * 2 * rank
+    wanted = call.value("output_shape")
+    if any(len(v) != rank for v in vectors.values()) or len(pad) != 2 * rank:
         return None
     for i, (size, kernel) in enumerate(zip(x.shape[2:], weight.shape[2:], strict=False)):
         stride, dilation = vectors["strides"][i], vectors["dilations"][i]
@@ -206,7 +165,7 @@ def _einsum_operands(call: Call) -> Finding:
     for kind in types:
         if not kind.dtype.is_float:
             return f"values are {kind.dtype.value}, takes fp16 or fp32"
-        if isinstance(equation, str) and kind.rank != len(equation.split(",")[0]):
+        if kind.rank != len(equation.split(",")[0]):
             return f"equation '{equation}' for a value of rank {kind.rank}"
     return None
 
@@ -221,19 +180,19 @@ def _mask_fits(call: Call) -> Finding:
     if len(rows) > query.rank - 1 or any(
         dim != 1 and known_to_differ(dim, query.shape[-2 - i]) for i, dim in enumerate(reversed(rows))
     ):
-        return f"mask {text_of(mask.shape)} does not broadcast to query {text_of(query.shape)}"
+        return f"mask {show(mask.shape)} does not broadcast to query {show(query.shape)}"
     return None
 
 
 def _window_meets_image(call: Call) -> Finding:
     """A window that lies in the padding or behind the image has no maximum and no mean."""
-    x, kernel = call.type("x"), call.const("kernel_sizes")
-    if not isinstance(kernel, list) or len(kernel) != x.rank - 2:
+    x, kernel = call.type("x"), call.value("kernel_sizes")
+    if len(kernel) != x.rank - 2:
         return None
     rank = len(kernel)
-    strides = call.const("strides", [1] * rank)
+    strides = call.value("strides", [1] * rank)
     custom = str(call.const("pad_type")).lower() == "custom"
-    pad = call.const("pad", [0] * 2 * rank) if custom else [0] * 2 * rank
+    pad = call.value("pad", [0] * 2 * rank) if custom else [0] * 2 * rank
     if len(pad) != 2 * rank or len(strides) != rank:
         return None
     for i, size in enumerate(kernel):
@@ -266,35 +225,14 @@ def _lstm_shapes(call: Call) -> Finding:
         wanted += [(f"weight_ih{end}", (4 * size, x.shape[2])), (f"weight_hh{end}", (4 * size, size))]
         wanted += [(f"bias{end}", (4 * size,)), (f"peephole{end}", (3 * size,))]
     for name, shape in wanted:
-        if name in call and _differ(call.type(name).shape, shape):
-            return f"{name} is {call.type(name)}, takes {text_of(shape)}"
+        if name in call and not fits(call.type(name).shape, shape):
+            return f"{name} is {call.type(name)}, takes {show(shape)}"
     return None
 
 
-_REDUCTIONS = (
-    "reduce_l1_norm", "reduce_l2_norm", "reduce_log_sum", "reduce_log_sum_exp", "reduce_max",
-    "reduce_mean", "reduce_min", "reduce_prod", "reduce_sum", "reduce_sum_square",
-)  # fmt: skip
-_ONE_ALPHA = (
-    "clip", "threshold", "elu", "leaky_relu", "thresholded_relu", "clamped_relu", "linear_activation",
-    "scaled_tanh", "sigmoid_hard",
-)  # fmt: skip
 _POOLS = ("avg_pool", "l2_pool", "max_pool")
-_NORMS = ("batch_norm", "instance_norm", "layer_norm")
 
 REFUSALS: tuple[Refusal, ...] = (
-    Refusal("softmax-axis", ("softmax",),
-            "coremltools never looks at the axis", _axis_in_range("axis")),
-    Refusal("softmax-scalar", ("softmax",),
-            "a scalar has no axis", _rank_known),
-    Refusal("reduce-axis", _REDUCTIONS,
-            "an axis below -rank is taken from the end of the list of dimensions", _axis_in_range("axes")),
-    Refusal("axis-twice", (*_REDUCTIONS, "layer_norm"),
-            "a dimension named twice drops a second one; none named may mean none or all", _axes_distinct),
-    Refusal("scalar-constants", _ONE_ALPHA,
-            "the shape of these constants is never looked at", _one_value("alpha", "beta")),
-    Refusal("scalar-epsilon", ("inverse", "log", "rsqrt", *_NORMS),
-            "the shape of epsilon is never looked at", _one_value("epsilon")),
     Refusal("clip-order", ("clip",),
             "before ios17 an empty range passes", _bounds_in_order),
     Refusal("select-cond", ("select",),
@@ -309,9 +247,7 @@ REFUSALS: tuple[Refusal, ...] = (
     Refusal("lrn-rank", ("local_response_norm",),
             "defined for one or two spatial dimensions", _per_channel(3, 4)),
     Refusal("lrn-size", ("local_response_norm",),
-            "a window of no channels", _size_positive),
-    Refusal("lrn-constants", ("local_response_norm",),
-            "the shape of these constants is never looked at", _one_value("alpha", "beta", "k")),
+            "a window of no channels", _at_least(1, "size")),
     Refusal("spatial-rank", ("conv", "conv_transpose", *_POOLS),
             "defined for one to three spatial dimensions", _rank_spatial),
     Refusal("window-step", ("conv", "conv_transpose", *_POOLS),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from anex.mil.ops.decl import Call
-from anex.mil.ops.rules import Dim, immediate
+from anex.mil.ops.rules import Dim
 
 PAD_TYPES = ("valid", "same", "custom", "same_lower")
 
@@ -73,10 +73,10 @@ def window_of(call: Call, kernel: Sequence[Dim], pad_type: str) -> Window:
             stride is zero, a pad type is unknown, or a kernel size is.
     """
     rank = len(kernel)
-    strides = spatial(call, "strides", rank, [1] * rank)
+    strides = call.value("strides", [1] * rank, length=rank)
     dilations = [1] * rank
     if call.decl.param("dilations") is not None:
-        dilations = spatial(call, "dilations", rank, dilations)
+        dilations = call.value("dilations", dilations, length=rank)
     if pad_type not in PAD_TYPES:
         raise call.error(f"unknown pad_type '{pad_type}' (known: {', '.join(PAD_TYPES)})")
     if pad_type == "same_lower" and call.decl.opset == "ios15":
@@ -87,19 +87,7 @@ def window_of(call: Call, kernel: Sequence[Dim], pad_type: str) -> Window:
         raise call.error("a stride is 0")
     pairs: tuple[tuple[int, int], ...] = ()
     if pad_type == "custom":
-        pad = spatial(call, "pad", 2 * rank, [0] * 2 * rank)
+        pad = call.value("pad", [0] * 2 * rank, length=2 * rank)
         pairs = tuple(zip(pad[::2], pad[1::2], strict=True))
     extents = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True) if k is not None]
     return Window(tuple(extents), tuple(strides), pad_type, pairs)
-
-
-def spatial(call: Call, name: str, length: int, default: list[int]) -> list[int]:
-    """A constant vector with `length` entries.
-
-    Raises:
-        InputError: It is no vector, or has another length.
-    """
-    values: list[int] = immediate(call, name, default)
-    if not isinstance(values, list) or len(values) != length:
-        raise call.error(f"parameter '{name}' takes {length} values, not {values}")
-    return values
