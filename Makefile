@@ -1,12 +1,13 @@
 # Everything runs in a virtual environment of its own; nothing outside this folder is changed
-# except the model cache (ANEX_CACHE, by default ~/.cache/anex).
+# except the model cache (ANEX_CACHE, by default the user's cache folder).
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PROMPT ?= The capital of France is
+LLAMA := build/llama.cpp
 
-.PHONY: demo test lint proof bench goldens clean
+.PHONY: demo test lint fuzz bench goldens clean
 
 $(BIN)/anex: pyproject.toml setup.py anex/emulator/native/matmul.cpp anex/emulator/native/simd.h
 	$(PYTHON) -m venv $(VENV)
@@ -19,7 +20,7 @@ $(BIN)/pytest: $(BIN)/anex
 	@touch $@
 
 demo: $(BIN)/anex  ## Fetch a small model and let it answer.
-	@$(BIN)/anex run "$$($(BIN)/python tools/fetch_smollm2.py)" -n 48 -p "$(PROMPT)"
+	@model=$$($(BIN)/python tools/fetch_smollm2.py) && $(BIN)/anex run "$$model" -n 48 -p "$(PROMPT)"
 
 test: $(BIN)/pytest lint  ## What CI runs; minutes.
 	$(BIN)/python -m pytest -n auto
@@ -30,5 +31,20 @@ lint: $(BIN)/pytest
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+fuzz: $(BIN)/pytest  ## 100,000 mutated inputs for each reader; half an hour.
+	for what in mil blob gguf; do $(BIN)/python tools/fuzz.py $$what -n 100000 || exit 1; done
+
+$(LLAMA)/lib: | $(BIN)/pytest
+	$(BIN)/python tools/build_llama_cpp.py $(LLAMA)
+
+bench: $(BIN)/anex $(LLAMA)/lib  ## Measure beside llama.cpp; writes docs/performance.md.
+	model=$$($(BIN)/python tools/fetch_smollm2.py) && $(BIN)/python bench/core.py "$$model"
+
+goldens: export LLAMA_CPP_LIB_PATH := $(LLAMA)/lib
+goldens: export PYTHONPATH := $(LLAMA)/python
+goldens: $(BIN)/pytest $(LLAMA)/lib  ## Make tests/data/{llama,tokenizer} again, from llama.cpp.
+	$(BIN)/python tools/goldens/llama.py
+	$(BIN)/python tools/goldens/tokenizer.py --smollm2 "$$($(BIN)/python tools/fetch_smollm2.py)"
+
 clean:
-	rm -rf $(VENV) build *.egg-info anex/emulator/native/*.so
+	rm -rf $(VENV) build *.egg-info anex/emulator/native/_kernels*

@@ -1,5 +1,10 @@
 """The dense products against float64, and what the native kernel promises about bits."""
 
+import ctypes
+import subprocess
+import sys
+from pathlib import Path
+
 import jax
 import numpy as np
 import pytest
@@ -109,3 +114,38 @@ def test_int32_products_are_exact():
     x = np.array([[30000, -7], [2, 3]], np.int32)
     got = IMPLEMENTATIONS[-1](jax.numpy.asarray(x), jax.numpy.asarray(x), out=np.dtype(np.int32))
     assert np.array_equal(np.asarray(got), x @ x)
+
+
+ONE_SET = """
+import sys
+import ctypes
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import jax
+from anex.emulator import native
+from anex.emulator.matmul import NativeMatmul
+
+native._BEST_FIRST = (sys.argv[1],)
+assert native.available()
+rng = np.random.default_rng(0)
+for m, k, n in ((1, 577, 300), (37, 64, 33), (130, 96, 7)):
+    x, y = rng.integers(-8, 8, (m, k)).astype(np.float16), rng.integers(-8, 8, (k, n)).astype(np.float16)
+    exact = x.astype(np.int64) @ y.astype(np.int64)
+    out = np.dtype(np.float32)
+    matmul, x, y = NativeMatmul(), jax.numpy.asarray(x), jax.numpy.asarray(y)
+    assert (np.asarray(matmul(x, y, out=out)) == exact).all()
+    assert (np.asarray(matmul.weight(x, y, out=out)) == exact).all()
+"""
+
+
+@pytest.mark.parametrize(
+    "path", sorted(Path(native.__file__).parent.glob("_kernels_*")), ids=lambda p: p.name.split(".")[0]
+)
+def test_each_instruction_set_that_runs_here(path):
+    """Small integers: every order of summation gives the exact product."""
+    name = path.name.split(".")[0].removeprefix("_kernels_")
+    if ctypes.CDLL(str(path)).anex_runs_here():
+        subprocess.run([sys.executable, "-c", ONE_SET, name], check=True)

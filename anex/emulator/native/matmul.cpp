@@ -35,12 +35,17 @@ void parallel_for(ffi::ThreadPool& pool, int64_t count, bool serial,
   }
   struct State {
     std::atomic<int64_t> next{0}, done{0};
+    std::atomic<bool> out_of_memory{false};
   };
   auto state = std::make_shared<State>();
   // A worker that starts late finds no index left and never touches `body`.
   auto work = [state, count, &body] {
     for (int64_t i; (i = state->next.fetch_add(1)) < count;) {
-      body(i);
+      try {
+        body(i);
+      } catch (const std::bad_alloc&) {
+        state->out_of_memory = true;
+      }
       state->done.fetch_add(1, std::memory_order_release);
     }
   };
@@ -48,9 +53,10 @@ void parallel_for(ffi::ThreadPool& pool, int64_t count, bool serial,
   work();
   for (int spins = 0; state->done.load(std::memory_order_acquire) < count; ++spins)
     if (spins > 4096) std::this_thread::yield();
+  if (state->out_of_memory) throw std::bad_alloc();
 }
 
-// Scratch of the calling thread, kept between calls (fresh pages cost more than the products of a
+// Scratch of the calling thread, kept until it ends (fresh pages cost more than the products of a
 // small call) and aligned to a cache line, so that no vector load straddles two.
 enum Slot { kTurned, kRowsOfTask, kSlots };
 
@@ -190,6 +196,16 @@ const T* data_of(ffi::AnyBuffer x) {
   return reinterpret_cast<const T*>(x.untyped_data());
 }
 
+// Runs a handler's body; no exception may cross into XLA.
+template <class F>
+ffi::Error guarded(F&& body) {
+  try {
+    return body();
+  } catch (const std::bad_alloc&) {
+    return ffi::Error(ffi::ErrorCode::kResourceExhausted, "no memory for the scratch of a product");
+  }
+}
+
 // Calls f with a pointer of the buffer's element type.
 template <class F>
 ffi::Error with_type(ffi::AnyBuffer x, F&& f) {
@@ -277,10 +293,20 @@ ffi::Error outer_call(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::AnyBuffer b, 
   });
 }
 
+ffi::Error guarded_dot(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::AnyBuffer b, bool b_is_kn,
+                       ffi::Result<ffi::AnyBuffer> out) {
+  return guarded([&] { return dot_call(pool, a, b, b_is_kn, out); });
+}
+
+ffi::Error guarded_outer(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::AnyBuffer b, bool a_is_km,
+                         ffi::Result<ffi::AnyBuffer> out) {
+  return guarded([&] { return outer_call(pool, a, b, a_is_km, out); });
+}
+
 }  // namespace anex
 
 #pragma GCC visibility push(default)
-XLA_FFI_DEFINE_HANDLER_SYMBOL(anex_dot, anex::dot_call,
+XLA_FFI_DEFINE_HANDLER_SYMBOL(anex_dot, anex::guarded_dot,
                               ffi::Ffi::Bind()
                                   .Ctx<ffi::ThreadPool>()
                                   .Arg<ffi::AnyBuffer>()
@@ -288,7 +314,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(anex_dot, anex::dot_call,
                                   .Attr<bool>("b_is_kn")
                                   .Ret<ffi::AnyBuffer>());
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(anex_outer, anex::outer_call,
+XLA_FFI_DEFINE_HANDLER_SYMBOL(anex_outer, anex::guarded_outer,
                               ffi::Ffi::Bind()
                                   .Ctx<ffi::ThreadPool>()
                                   .Arg<ffi::AnyBuffer>()
@@ -297,10 +323,11 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(anex_outer, anex::outer_call,
                                   .Ret<ffi::AnyBuffer>());
 #pragma GCC visibility pop
 
-// Whether this processor has the vector instructions that the build chose.
+// Whether this processor has the instructions that the build chose (see setup.py).
 extern "C" __attribute__((visibility("default"))) int anex_runs_here() {
 #if defined(__AVX512F__)
-  return __builtin_cpu_supports("avx512f");
+  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
+         __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("fma");
 #elif defined(__AVX2__)
   return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
 #else
