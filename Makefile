@@ -32,7 +32,7 @@ lint: $(BIN)/pytest
 	$(BIN)/lint-imports
 
 fuzz: $(BIN)/pytest  ## 100,000 mutated inputs for each reader; half an hour.
-	for what in mil blob gguf; do $(BIN)/python tools/fuzz.py $$what -n 100000 || exit 1; done
+	for what in mil blob gguf safetensors; do $(BIN)/python tools/fuzz.py $$what -n 100000 || exit 1; done
 
 $(LLAMA)/lib: | $(BIN)/pytest
 	$(BIN)/python tools/build_llama_cpp.py $(LLAMA)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from anex.files import atomic_write
 from anex.mil import BlobFile, print_program, verify
-from anex.models import build_program, decode_name, head_name, load_gguf, prefill_name
+from anex.models import BLOB_FILE, build_program, decode_name, head_name, load_gguf, prefill_name
 
 FUNCTIONS = (prefill_name(512, 0), prefill_name(128, 512), decode_name(512), head_name())
 """What a conversation of 512 to 1,024 tokens needs."""
@@ -19,10 +19,12 @@ FUNCTIONS = (prefill_name(512, 0), prefill_name(128, 512), decode_name(512), hea
 def main() -> None:
     model, folder = Path(sys.argv[1]), Path(sys.argv[2])
     source = load_gguf(model)
-    weights = source.write(folder)
+    blob = folder / BLOB_FILE
+    blob.parent.mkdir(parents=True, exist_ok=True)
+    weights = source.write(blob)
     program = build_program(source.config, weights, FUNCTIONS)
-    with BlobFile(folder / "weights" / "weight.bin") as blob:
-        verify(program, blob, engine=True)
+    with BlobFile(blob) as written:
+        verify(program, written, engine=True)
     with atomic_write(folder / "model.mil") as file:
         file.write(print_program(program).encode())
     source.close()

@@ -39,12 +39,13 @@ def text() -> str:
 
 def rewritten(model: Path, target: Path, wide: bool) -> Path:
     """The weights of `model`, rounded to fp16, as an F16 or F32 file."""
-    from anex.formats.gguf import GGMLType, GGUFFile, GGUFWriter
+    from anex.formats.gguf import GGMLType, GGUFFile, GGUFWriter, ValueType
 
     with GGUFFile(model) as source, GGUFWriter(target, source.metadata["general.architecture"]) as writer:
         for key in source.metadata:
             if key not in ("general.architecture", "general.file_type"):
-                writer.add_metadata(key, source.metadata[key], source.metadata.types[key])
+                stored = source.metadata.types[key].removeprefix("array of ").upper()
+                writer.add_metadata(key, source.metadata[key], ValueType[stored])
         for tensor in source.tensors.values():
             array = source.array(tensor, np.float16)
             narrow = not wide and len(tensor.shape) > 1

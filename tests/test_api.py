@@ -9,10 +9,10 @@ import pytest
 
 import anex
 from anex.errors import InputError, LoadError
-from anex.mil.blob import BlobWriter
+from anex.mil.blob import BlobFile, BlobWriter
 from anex.mil.builder import Builder
 from anex.mil.ir import Literal, Program
-from anex.mil.text import print_program
+from anex.mil.text import parse, print_program
 from anex.mil.types import DType, TensorType
 
 WEIGHT = np.arange(32, dtype=np.float16).reshape(1, 1, 1, 32)
@@ -43,8 +43,8 @@ def test_a_program_and_its_text(tmp_path: Path) -> None:
 
 def test_what_is_refused(tmp_path: Path) -> None:
     made = program(tmp_path)
-    with pytest.raises(InputError, match="none was given"):
-        anex.compile(made).inputs("main")
+    with pytest.raises(InputError, match=r"weights/weight\.bin', but it was not given"):
+        anex.compile(made)
     (tmp_path / "bad.mil").write_text("program(1.0) { func")
     with pytest.raises(InputError, match=r"bad\.mil:1:"):
         anex.compile(tmp_path / "bad.mil")
@@ -53,3 +53,52 @@ def test_what_is_refused(tmp_path: Path) -> None:
         anex.compile(tmp_path / "bytes.mil")
     with pytest.raises(LoadError, match="no engine"):
         anex.compile(made, engine="quantum")
+
+
+def test_weight_files_are_found_where_the_text_says(tmp_path: Path) -> None:
+    made = program(tmp_path)
+    text = print_program(made).replace("weights/weight.bin", "other/0-weight.bin")
+    (tmp_path / "model.mil").write_text(text)
+    with pytest.raises(InputError, match=r"'@model_path/other/0-weight\.bin', but it was not given"):
+        anex.compile(tmp_path / "model.mil")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "weights/weight.bin").rename(tmp_path / "other/0-weight.bin")
+    x = np.full(WEIGHT.shape, 2, np.float16)
+    given = {"@model_path/other/0-weight.bin": tmp_path / "other/0-weight.bin"}
+    for executable in (
+        anex.compile(tmp_path / "model.mil"),
+        anex.compile(tmp_path / "model.mil", blob=given),
+    ):
+        with executable:
+            assert np.array_equal(executable.call("main", {"x": x})["y"], WEIGHT * 2)
+
+
+def test_a_text_cannot_reach_files_outside_its_folder(tmp_path: Path) -> None:
+    made = program(tmp_path)
+    (tmp_path / "inner").mkdir()
+    for path in ("@model_path/../weights/weight.bin", str(tmp_path / "weights/weight.bin")):
+        text = print_program(made).replace("@model_path/weights/weight.bin", path)
+        (tmp_path / "inner/model.mil").write_text(text)
+        with pytest.raises(InputError, match="does not stay inside @model_path/"):
+            anex.compile(tmp_path / "inner/model.mil")
+
+
+def test_weight_files_are_closed_with_the_executable_and_after_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, blob = program(tmp_path), tmp_path / "weights/weight.bin"
+    closed: list[str] = []
+    monkeypatch.setattr(BlobFile, "close", lambda self: closed.append(self.name))
+    executable = anex.compile(made, blob=blob)
+    assert closed == []
+    executable.close()
+    assert closed == [str(blob)]
+    other = parse(print_program(made).replace("uint64(64)", "uint64(128)"))
+    with pytest.raises(InputError, match="128"):
+        anex.compile(other, blob=blob)
+    assert closed == [str(blob)] * 2
+
+
+def test_an_unknown_option_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no option 'foo'"):
+        anex.compile(program(tmp_path), foo=1)

@@ -1,6 +1,6 @@
-"""Mutational fuzzer of the readers: MIL text, blob files, GGUF files.
+"""Mutational fuzzer of the readers: MIL text, blob files, GGUF and safetensors files.
 
-    python tools/fuzz.py {mil,blob,gguf} -n 100000 --seed 0
+    python tools/fuzz.py {mil,blob,gguf,safetensors} -n 100000 --seed 0
 
 Every input is a seed file with a few random changes.  Whatever the input, a
 reader may only succeed or raise an error of `anex.errors`, must not allocate
@@ -26,6 +26,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 ROOT = Path(__file__).parents[1]
 DATA = ROOT / "tests" / "data"
@@ -37,6 +38,7 @@ from anex.mil import Function, Program, Value  # noqa: E402
 GROWTH_LIMIT = 64 << 20
 """Bytes by which one input may raise the peak of the process; seeds are far smaller."""
 SECONDS_LIMIT = 10
+LONGEST_MESSAGE = 1000
 
 
 @dataclass(frozen=True)
@@ -144,49 +146,185 @@ INTEGERS = tuple(
 
 
 def _gguf_seeds() -> list[bytes]:
-    """Tiny files from the gguf package's own writer."""
+    """Tiny files with every kind of value, and tiny complete models."""
     import numpy as np
-    from gguf import GGUFWriter
 
+    from anex.formats.gguf import GGMLType, GGUFWriter
+
+    values = {
+        "general.name": "seed",
+        "tokenizer.ggml.tokens": ["a", "b", "<s>"],
+        "tokenizer.ggml.scores": [0.5, -1.0, 2.0],
+        "flag": True,
+        "whole": -3,
+    }
+    models = [values, *(_model_keys(tokenizer, lists) for tokenizer in ("bpe", "spm") for lists in (0, 1))]
     seeds = []
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "seed.gguf"
-        for big in (False, True):
-            writer = GGUFWriter(path, "llama")
-            writer.add_context_length(128)
-            writer.add_string("general.name", "seed")
-            writer.add_array("tokenizer.ggml.tokens", ["a", "b", "<s>"])
-            writer.add_array("tokenizer.ggml.scores", [0.5, -1.0, 2.0])
-            writer.add_bool("flag", True)
-            if big:
-                writer.add_custom_alignment(64)
-                writer.add_array("nested", [1, 2, 3])
-            writer.add_tensor("token_embd.weight", np.ones((3, 32), np.float16))
-            writer.add_tensor("output.weight", np.ones((2, 32), np.float32))
-            writer.write_header_to_file()
-            writer.write_kv_data_to_file()
-            writer.write_tensors_to_file()
-            writer.close()
+        for keys in models:
+            tokens = len(keys["tokenizer.ggml.tokens"])
+            with GGUFWriter(path, "llama") as writer:
+                for key, value in keys.items():
+                    writer.add_metadata(key, value)
+                for name, shape in _model_shapes(tokens).items():
+                    kind = GGMLType.F32 if len(shape) == 1 else GGMLType.F16
+                    writer.add_tensor(name, np.ones(shape, np.float32), kind)
+                if keys is values:
+                    writer.add_tensor("quantised", np.ones((2, 32), np.float32), GGMLType.Q8_0)
             seeds.append(path.read_bytes())
     return seeds
 
 
+DIM, FFN, LAYERS = 8, 4, 2
+
+
+def _model_keys(tokenizer: str, lists: int) -> dict[str, Any]:
+    """The keys of a llama model with a tokenizer; with `lists`, what can be is one number per layer."""
+    layered = [2, 2] if lists else 2
+    keys: dict[str, Any] = {
+        "context_length": 64,
+        "embedding_length": DIM,
+        "block_count": LAYERS,
+        "feed_forward_length": [FFN, FFN] if lists else FFN,
+        "attention.head_count": layered,
+        "attention.head_count_kv": layered,
+        "attention.layer_norm_rms_epsilon": 1e-5,
+        "attention.sliding_window": 8,
+        "rope.dimension_count": DIM // 2,
+        "rope.freq_base": 1e4,
+        "rope.scaling.type": "linear",
+        "rope.scaling.factor": 2.0,
+    }
+    plain = ["a", "b", "ab", "\u2581a", "<s>", "</s>"]
+    if tokenizer == "spm":
+        tokens = ["<unk>", *(f"<0x{i:02X}>" for i in range(256)), *plain]
+        types = [2, *[6] * 256, 1, 1, 1, 1, 3, 3]
+        own = {"model": "llama", "scores": [-float(i) for i in range(len(tokens))], "token_type": types}
+    else:
+        tokens = [*_byte_letters(), *plain[2:3], "<s>", "</s>"]
+        own = {"model": "gpt2", "pre": "gpt-2", "merges": ["a b"], "token_type": [1] * 257 + [3, 3]}
+    last = len(tokens) - 1
+    own |= {"tokens": tokens, "bos_token_id": last - 1, "eos_token_id": last, "add_bos_token": True}
+    return {f"llama.{k}": v for k, v in keys.items()} | {f"tokenizer.ggml.{k}": v for k, v in own.items()}
+
+
+def _byte_letters() -> list[str]:
+    """The characters that byte-level BPE writes the 256 bytes with (GPT-2's `bytes_to_unicode`)."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    spare = iter(range(256, 512))
+    return [chr(byte) if byte in printable else chr(next(spare)) for byte in range(256)]
+
+
+def _model_shapes(tokens: int) -> dict[str, tuple[int, ...]]:
+    shapes: dict[str, tuple[int, ...]] = {
+        "token_embd.weight": (tokens, DIM), "output_norm.weight": (DIM,), "rope_freqs.weight": (DIM // 4,)
+    }  # fmt: skip
+    layer: dict[str, tuple[int, ...]] = {
+        "attn_norm": (DIM,), "ffn_norm": (DIM,), "attn_output": (DIM, DIM),
+        "attn_q": (DIM, DIM), "attn_k": (DIM, DIM), "attn_v": (DIM, DIM),
+        "ffn_gate": (FFN, DIM), "ffn_up": (FFN, DIM), "ffn_down": (DIM, FFN),
+    }  # fmt: skip
+    for i in range(LAYERS):
+        shapes |= {f"blk.{i}.{name}.weight": shape for name, shape in layer.items()}
+    return shapes
+
+
 def _read_gguf(data: bytes, scratch: Path) -> None:
+    """Every tensor, then what a model makes of the file: config, programs' shapes, tokenizer."""
     from anex.formats.gguf import GGUFFile
+    from anex.models import decode_name, load_gguf, signature
 
     scratch.write_bytes(data)
     with GGUFFile(scratch) as file:
+        file.fingerprint()
         for name in file.tensors:
             try:
                 file.array(name)
             except AnexError:
                 continue
+    with load_gguf(scratch) as model:
+        signature(model.config, decode_name(256))
+        tokenizer = model.tokenizer
+        ids = tokenizer.encode("ab é<s> \n")
+        tokenizer.decode(ids)
 
+
+GGUF_WORDS = (
+    *(b"GGUF", b"general.alignment", b"\xff\xfe", b"yarn", b"none", b"llama.attention.scale"),
+    # A nested array: of one array of two uint32, of one of none, and of two ragged ones.
+    *(struct.pack("<IIQIQII", 9, 9, 1, 4, 2, 2, 2), struct.pack("<IIQIQ", 9, 9, 1, 4, 0)),
+    struct.pack("<IIQIQIIQII", 9, 9, 2, 4, 1, 2, 4, 2, 2, 2),
+    *(struct.pack("<IIQ", 9, kind, count) for kind in (0, 4, 6, 7, 8, 9, 12) for count in (0, 1, 2, 3)),
+)
+
+
+def _safetensors_seeds() -> list[bytes]:
+    """Files with every type, spelt out, and an index."""
+    import json
+
+    sizes = {
+        "F32": 4,
+        "BF16": 2,
+        "F8_E4M3": 1,
+        "F64": 8,
+        "F16": 2,
+        "F8_E5M2": 1,
+        "I64": 8,
+        "BOOL": 1,
+        "C64": 8,
+    }
+    seeds = [json.dumps({"metadata": {}, "weight_map": {f"w.{i}": f"m-{i}.safetensors" for i in range(4)}})]
+    for shape in ([2, 3], [4], [], [0, 5]):
+        header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+        offset, count = 0, shape[0] * shape[-1] if len(shape) == 2 else sum(shape) or 1
+        for kind, size in sizes.items():
+            end = offset + count * size
+            header[f"model.{kind}"] = {"dtype": kind, "shape": shape, "data_offsets": [offset, end]}
+            offset = end
+        text = json.dumps(header)
+        seeds.append(struct.pack("<Q", len(text)).decode("latin-1") + text + "\1" * offset)
+    return [seed.encode("latin-1") for seed in seeds]
+
+
+def _read_safetensors(data: bytes, scratch: Path) -> None:
+    """Every tensor in each way; what begins like a JSON text is read as the index of shards."""
+    import numpy as np
+
+    from anex.formats.safetensors import SafetensorsFile, shards_of_index
+
+    scratch.write_bytes(data)
+    if data.startswith(b"{"):
+        shards_of_index(scratch)
+    with SafetensorsFile(scratch) as file:
+        file.fingerprint()
+        for name in file.tensors:
+            for read in (file.array, lambda n: file.array(n, np.float16), file.stored):
+                try:
+                    read(name)
+                except AnexError:
+                    continue
+
+
+SAFETENSORS_WORDS = (
+    *(b"{", b"}", b"[", b"]", b'"', b",", b"[0, 0]", b"-1", b"true", b"1e5", b"1e999", b"NaN", b"\\u0000"),
+    *(
+        b'"F32"',
+        b'"BF16"',
+        b'"F4"',
+        b'"shape": [9999999999]',
+        b'"__metadata__": {}, ',
+        b"\xff",
+        b"../",
+        b"[[[[[",
+    ),
+)
 
 TARGETS = {
     "mil": Target(_mil_seeds, MIL_WORDS, _read_mil),
     "blob": Target(_blob_seeds, (*INTEGERS, struct.pack("<I", 0xDEADBEEF)), _read_blob),
-    "gguf": Target(_gguf_seeds, (*INTEGERS, b"GGUF", b"general.alignment", b"\xff\xfe"), _read_gguf),
+    "gguf": Target(_gguf_seeds, (*INTEGERS, *GGUF_WORDS), _read_gguf),
+    "safetensors": Target(_safetensors_seeds, (*INTEGERS, *SAFETENSORS_WORDS), _read_safetensors),
 }
 
 
@@ -311,8 +449,8 @@ def run_one(target: Target, data: bytes, scratch: Path) -> tuple[bool, str]:
             target.read(data, scratch)
     except AnexError as error:
         accepted = False
-        if "\n" in str(error) or len(str(error)) > 2000:
-            finding = f"the message is not one line: {str(error)[:200]!r}"
+        if "\n" in str(error) or len(str(error)) > LONGEST_MESSAGE:
+            finding = f"the message is not one short line: {str(error)[:200]!r}"
     except BaseException as error:  # the point of a fuzzer: whatever comes out
         if isinstance(error, KeyboardInterrupt):
             raise

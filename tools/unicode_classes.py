@@ -14,14 +14,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 TARGET = Path(__file__).parent.parent / "anex/models/tokenizer/unicode_classes.toml"
-CLASS_OF_FLAG = {0x02: "N", 0x04: "L", 0x10: "M", 0x20: "P", 0x40: "S"}
+CLASS_OF_FLAG = {0x02: "N", 0x04: "L", 0x10: "M", 0x20: "P", 0x40: "S", 0x80: "C"}
 MAX_CODE_POINT = 0x110000
 HEADER = """\
 # Classes of the code points from U+0080 on, as llama.cpp's src/unicode-data.cpp (MIT licence) has them.
 # Written by tools/unicode_classes.py; not edited by hand.
 #
 # Runs of "hexadecimal length, class": L letter, N number, M mark, P punctuation, S symbol,
-# W white space, O everything else (controls, separators that are no white space, unassigned).
+# W white space, C controls, O everything else (unassigned, separators that are no white space).
 """
 
 

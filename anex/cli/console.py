@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ from anex.errors import InputError
 if TYPE_CHECKING:
     from rich.progress import TaskID
 
-Progress = Callable[[str, int, int], None]
+    from anex.runtime import Progress
 
 _STAGES = {"convert": "Converting the model", "compile": "Compiling"}
 

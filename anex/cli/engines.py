@@ -21,11 +21,16 @@ def execute(args: argparse.Namespace) -> int:
     """Run the command."""
     from anex.engines import engines
 
-    missing = {name: entry.missing() for name, entry in engines().items()}
+    found = []
+    for name, entry in engines().items():
+        why = entry.missing()
+        found.append((name, why, "" if why else entry.note()))
     if args.json:
-        listed = [{"name": name, "usable": not why, "missing": why} for name, why in missing.items()]
+        listed = [
+            {"name": name, "usable": not why, "missing": why, "note": note} for name, why, note in found
+        ]
         print_json(SCHEMA, {"engines": listed})
     else:
-        rows = [(name, "usable" if not why else f"not here: {why}") for name, why in missing.items()]
-        print_table("Engines", ("engine", "state"), rows)
+        rows = [(name, f"not here: {why}" if why else "usable", note) for name, why, note in found]
+        print_table("Engines", ("engine", "state", "note"), rows)
     return 0

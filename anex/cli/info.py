@@ -45,20 +45,20 @@ def describe(model: ModelFile) -> dict[str, Any]:
     """The document of the schema, from an open model file."""
     return {
         "model": str(model.path),
-        "file_bytes": model.gguf.nbytes,
-        "name": str(model.gguf.metadata.get("general.name", "")),
+        "file_bytes": model.file.nbytes,
+        "name": str(model.metadata.get("general.name", "")),
         "config": _config(model),
-        "parameters": sum(math.prod(t.shape) for t in model.gguf.tensors.values()),
+        "parameters": sum(math.prod(t.shape) for t in model.file.tensors.values()),
         "tokenizer": _tokenizer(model),
         "tensors": [
-            {"name": t.name, "type": t.type.name, "shape": list(t.shape), "bytes": t.nbytes}
-            for t in model.gguf.tensors.values()
+            {"name": t.name, "type": t.storage, "shape": list(t.shape), "bytes": t.nbytes}
+            for t in model.file.tensors.values()
         ],
         "ledger": [
             {"name": a.name, "what": a.what, "status": a.status, "note": a.note}
             for a in model.ledger.accounts
         ],
-        "functions": [_function(f) for f in model.outline(_typical(model)).functions.values()],
+        "functions": [_function(f) for f in model.weightless(_typical(model)).functions.values()],
     }
 
 
@@ -66,9 +66,21 @@ def _config(model: ModelFile) -> dict[str, Any]:
     from dataclasses import asdict
 
     config = asdict(model.config)
-    config["biases"] = sorted(config["biases"])
+    for group in ("attention", "mlp"):
+        config[group]["biases"] = sorted(config[group]["biases"])
     config["rope"]["freq_factors"] = list(config["rope"]["freq_factors"])
     return config
+
+
+def _fields(config: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+    """(field, value) of a config, those of its groups under the group's name; empty lists are left out."""
+    rows: list[tuple[str, str]] = []
+    for key, value in config.items():
+        if isinstance(value, dict):
+            rows += _fields(value, f"{prefix}{key}.")
+        elif value != []:
+            rows.append((prefix + key, str(value)))
+    return rows
 
 
 def _tokenizer(model: ModelFile) -> dict[str, Any]:
@@ -79,7 +91,7 @@ def _tokenizer(model: ModelFile) -> dict[str, Any]:
         tokenizer = model.tokenizer
     except AnexError as error:
         return {"error": str(error)}
-    kind = str(model.gguf.metadata.get("tokenizer.ggml.model"))
+    kind = str(model.metadata.get("tokenizer.ggml.model"))
     return {"kind": kind, "vocabulary": tokenizer.vocab_size, "end_tokens": sorted(tokenizer.eog)}
 
 
@@ -124,9 +136,7 @@ def _print(content: dict[str, Any], *, everything: bool) -> None:
         ("tokenizer", tokenizer.get("error") or f"{tokenizer['kind']}, {tokenizer['vocabulary']:,} tokens"),
     ]
     print_table("Model", ("what", "value"), head)
-    rows = [(key, value) for key, value in config.items() if key != "rope"]
-    rows += [(f"rope.{key}", value) for key, value in config["rope"].items() if value != []]
-    print_table("Configuration", ("field", "value"), [(key, str(value)) for key, value in rows])
+    print_table("Configuration", ("field", "value"), _fields(config))
     types = Counter(t["type"] for t in content["tensors"])
     sizes: Counter[str] = Counter()
     for t in content["tensors"]:

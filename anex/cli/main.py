@@ -8,11 +8,11 @@ import sys
 import warnings
 from collections.abc import Sequence
 
-from anex.cli import cache, engines, info, run
+from anex.cli import cache, engines, info, pull, run
 from anex.errors import AnexError, ResourceError
 from anex.files import refusal
 
-COMMANDS = (run, info, cache, engines)
+COMMANDS = (run, pull, info, cache, engines)
 """Each has NAME, HELP, `configure(parser)` and `execute(args) -> exit code`."""
 
 INTERRUPTED = 130

@@ -32,20 +32,41 @@ _STARTED = time.perf_counter()
 """The time from here to the first token is what the user waits."""
 
 
+class _Default:
+    """A default that the library has: looked up when it is shown, so that parsing imports nothing."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __str__(self) -> str:
+        from anex import runtime
+
+        sampling = runtime.Sampling()
+        return str(
+            getattr(sampling, self.name) if hasattr(sampling, self.name) else getattr(runtime, self.name)
+        )
+
+
+# Names, type, where it goes (a keyword of `Model.generate`, mostly), without the option, help.
 _GENERATION = (
-    (("-n", "--predict", "--n-predict"), int, 256, "most tokens; -1 to the end of the text or context"),
-    (("-c", "--ctx-size"), int, 0, "context in tokens; 0 is the model's own"),
-    (("-t", "--threads"), int, None, "threads; one per core without it"),
-)
+    (("-n", "--predict", "--n-predict"), int, "n_predict", _Default("DEFAULT_TOKENS"),
+     "most tokens; -1 to the end of the text or context"),
+    (("-c", "--ctx-size"), int, "ctx_size", 0, "context in tokens; 0 is the model's own"),
+    (("-t", "--threads"), int, "threads", None, "threads; one per core without it"),
+)  # fmt: skip
 _SAMPLING = (
-    (("--temp",), float, 0.8, "temperature; 0 takes the most likely token"),
-    (("--top-k",), int, 40, "keep the N most likely tokens; 0 keeps all"),
-    (("--top-p",), float, 0.95, "keep the most likely tokens up to this probability; 1 keeps all"),
-    (("--min-p",), float, 0.05, "keep tokens this likely beside the most likely one; 0 keeps all"),
-    (("--repeat-penalty",), float, 1.0, "make recent tokens less likely; 1 does not"),
-    (("--repeat-last-n",), int, 64, "tokens that the penalty looks back on; -1 all"),
-    (("-s", "--seed"), int, -1, "of the draws; -1 is a random one"),
-)
+    (("--temp",), float, "temperature", _Default("temperature"), "0 takes the most likely token"),
+    (("--top-k",), int, "top_k", _Default("top_k"), "keep the N most likely tokens; 0 keeps all"),
+    (("--top-p",), float, "top_p", _Default("top_p"),
+     "keep the most likely tokens up to this probability; 1 keeps all"),
+    (("--min-p",), float, "min_p", _Default("min_p"),
+     "keep tokens this likely beside the most likely one; 0 keeps all"),
+    (("--repeat-penalty",), float, "repeat_penalty", _Default("repeat_penalty"),
+     "make recent tokens less likely; 1 does not"),
+    (("--repeat-last-n",), int, "repeat_last_n", _Default("repeat_last_n"),
+     "tokens that the penalty looks back on; -1 all"),
+    (("-s", "--seed"), int, "seed", -1, "of the draws; -1 is a random one"),
+)  # fmt: skip
 _FLAGS = (
     (("--no-display-prompt", "--no-echo"), "print the completion only"),
     (("-q", "--quiet"), "no progress and no summary"),
@@ -61,9 +82,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     text.add_argument("-f", "--file", metavar="FILE", help="read the text from a file")
     for title, numbers in (("generation", _GENERATION), ("sampling", _SAMPLING)):
         group = parser.add_argument_group(title)
-        for names, kind, default, help in numbers:
-            shown = help if default is None else f"{help} (default: {default})"
-            group.add_argument(*names, type=kind, default=default, metavar="N", help=shown)
+        for names, kind, keyword, default, help in numbers:
+            shown = help if default is None else f"{help} (default: %(default)s)"
+            group.add_argument(*names, type=kind, dest=keyword, default=default, metavar="N", help=shown)
     parser.add_argument(
         *("-r", "--stop", "--reverse-prompt"),
         action="append",
@@ -71,8 +92,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="TEXT",
         help="end before this text; may be given several times",
     )
-    parser.add_argument("--engine", default="emulator", metavar="NAME", help="see `anex engines`")
-    parser.add_argument("--numerics", default="fp16", metavar="LEVEL", help="fp16 (default) or fp32")
+    for name, metavar, help in (
+        ("engine", "NAME", "see `anex engines`"),
+        ("numerics", "LEVEL", "arithmetic of the emulator, fp16 or fp32"),
+    ):
+        default = _Default(f"DEFAULT_{name.upper()}")
+        shown = f"{help} (default: %(default)s)"
+        parser.add_argument(f"--{name}", default=default, metavar=metavar, help=shown)
     add_cache_dir(parser)
     add_json(parser)
     for names, help in _FLAGS:
@@ -90,8 +116,8 @@ def execute(args: argparse.Namespace) -> int:
     with progress_bars(not args.quiet and not args.json) as progress:
         model = load(
             path,
-            engine=args.engine,
-            numerics=args.numerics,
+            engine=str(args.engine),
+            numerics=str(args.numerics),
             context=args.ctx_size or None,
             cache_dir=args.cache_dir,
             threads=args.threads,
@@ -105,7 +131,7 @@ def execute(args: argparse.Namespace) -> int:
         return 0
     _stream(completion, ("" if args.no_display_prompt else prompt) + first)
     if not args.quiet and (args.verbose or sys.stderr.isatty()):
-        print(_summary(completion, waited), file=sys.stderr)
+        print(_summary(model, completion, waited), file=sys.stderr)
     return 0
 
 
@@ -122,18 +148,10 @@ def _prompt(args: argparse.Namespace) -> str:
 
 
 def _completion(model: Model, prompt: str, args: argparse.Namespace) -> Completion:
-    return model.generate(
-        prompt,
-        n_predict=args.predict,
-        temperature=args.temp,
-        top_k=args.top_k,
-        top_p=args.top_p,
-        min_p=args.min_p,
-        repeat_penalty=args.repeat_penalty,
-        repeat_last_n=args.repeat_last_n,
-        seed=None if args.seed == -1 else args.seed,
-        stop=args.stop,
-    )
+    with_default = [row[2] for row in (*_GENERATION, *_SAMPLING) if isinstance(row[3], _Default)]
+    given = {key: value for key in with_default if not isinstance(value := getattr(args, key), _Default)}
+    seed = None if args.seed == -1 else args.seed
+    return model.generate(prompt, seed=seed, stop=args.stop, **given)
 
 
 def _stream(completion: Completion, first: str) -> None:
@@ -148,9 +166,11 @@ def _stream(completion: Completion, first: str) -> None:
         print()
 
 
-def _summary(completion: Completion, waited: float) -> str:
-    stats = completion.stats
-    parts = [f"{stats.prompt_tokens} prompt tokens at {stats.prefill_rate:.1f}/s"]
+def _summary(model: Model, completion: Completion, waited: float) -> str:
+    """One line; the engine comes first, so that an emulator is never taken for silicon."""
+    stats, engine = completion.stats, model.describe()
+    parts = [", ".join(str(engine[key]) for key in ("engine", "numerics") if key in engine)]
+    parts += [f"{stats.prompt_tokens} prompt tokens at {stats.prefill_rate:.1f}/s"]
     generated = f"{stats.generated_tokens} tokens"
     parts.append(f"{generated} at {stats.decode_rate:.1f}/s" if stats.decode_calls else generated)
     parts.append(f"first token after {waited:.1f} s")

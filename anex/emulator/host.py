@@ -1,8 +1,9 @@
-"""Settings of XLA that hold for the whole process: threads, and where compiled code is kept."""
+"""The machine: XLA's threads, where compiled code is kept (both for the whole process), free memory."""
 
 from __future__ import annotations
 
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -18,8 +19,8 @@ def limit_threads(count: int) -> None:
     Raises:
         InputError: The number is not positive, or XLA runs already with another one.
     """
-    if count < 1:
-        raise InputError(f"{count} threads", hint="give 1 or more")
+    if not isinstance(count, int) or count < 1:
+        raise InputError(f"{count!r} threads", hint="give 1 or more")
     if os.environ.get(_THREADS) == str(count):
         return
     if _started():
@@ -43,6 +44,23 @@ def keep_compiled(folder: Path) -> None:
     jax.config.update("jax_compilation_cache_dir", str(folder))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
+
+
+_MEMORY = (
+    # (file, pattern of a number, bytes of its unit)
+    (Path("/proc/meminfo"), re.compile(r"MemAvailable:\s*(\d+) kB"), 1024),
+    (Path("/sys/fs/cgroup/memory.max"), re.compile(r"(\d+)"), 1),
+)
+"""Where Linux says how much memory is to be had: of the machine, and of the container."""
+
+
+def available_memory() -> int:
+    """Bytes that can be allocated now; where the system does not say, all that the machine has."""
+    found = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+    for path, pattern, unit in _MEMORY:
+        if path.exists() and (match := pattern.search(path.read_text())):
+            found.append(int(match[1]) * unit)
+    return min(found)
 
 
 def _started() -> bool:

@@ -9,18 +9,23 @@ small constants agree and each operand is bound at the same place.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import islice
 
 import numpy as np
 
-from anex.mil import Binding, Literal, Op, Operand, Value
+from anex.mil import Literal, Op, Operand, Type, Value, map_binding
 
 MIN_BLOCK = 8
 """Shorter blocks cost more in calls than they save in compile time."""
 
 RUNTIME_PARAMS = {("slice_by_size", "begin")}
 """Small constants that may differ between instances and are then passed at run time."""
+
+_TRIES = 16
+"""Periods that are tried, the best first, before a function is taken as one block."""
 
 Position = tuple[int, int]
 """(op index within the block, operand or output index)."""
@@ -56,16 +61,14 @@ def segments(ops: Sequence[Op], outputs: Sequence[Value], constant: Constant) ->
         outputs: What the function returns.
         constant: See `Constant`; operands for which it answers are baked in.
     """
-    found = _repeats(ops, constant)
-    if found is None:
-        return [_instances([ops], ops, outputs, constant)] if ops else []
-    start, period, count = found
-    blocks = [ops[start + i * period : start + (i + 1) * period] for i in range(count)]
-    stretches = [[ops[:start]], blocks, [ops[start + count * period :]]]
-    try:
-        return [_instances(s, ops, outputs, constant) for s in stretches if s[0]]
-    except _NotAlikeError:
-        return [_instances([ops], ops, outputs, constant)]
+    for start, period, count in islice(_repeats(ops, constant), _TRIES):
+        blocks = [ops[start + i * period : start + (i + 1) * period] for i in range(count)]
+        stretches = [[ops[:start]], blocks, [ops[start + count * period :]]]
+        try:
+            return [_instances(s, ops, outputs, constant) for s in stretches if s[0]]
+        except _NotAlikeError:
+            continue  # the next best period
+    return [_instances([ops], ops, outputs, constant)] if ops else []
 
 
 class _NotAlikeError(Exception):
@@ -74,38 +77,43 @@ class _NotAlikeError(Exception):
 
 def _key(op: Op, constant: Constant) -> tuple[object, ...]:
     """What must agree between instances; where operands come from is compared later."""
-    inputs = []
-    for name, binding in sorted(op.inputs.items()):
-        for operand in binding if isinstance(binding, tuple) else (binding,):
-            literal = _baked(op.kind, name, operand, constant)
-            inputs.append((name, operand.type, literal))
+    if op.blocks:
+        return (id(op),)  # what blocks compute is not compared: no two are alike
+    inputs = [
+        (name, map_binding(partial(_operand_key, op.kind, name, constant), binding))
+        for name, binding in sorted(op.inputs.items())
+    ]
     attributes = tuple(sorted((k, v) for k, v in op.attributes.items() if k != "name"))
     return (op.kind, tuple(inputs), attributes, tuple(v.type for v in op.outputs))
 
 
-def _baked(kind: str, param: str, operand: Operand, constant: Constant) -> Literal | None:
+def _operand_key(kind: str, param: str, constant: Constant, operand: Operand) -> tuple[Type, Literal | None]:
+    """The type, and the literal where instances must have the same one."""
     if (kind, param) in RUNTIME_PARAMS:
-        return None
-    return operand if isinstance(operand, Literal) else constant(operand)
+        return operand.type, None
+    return operand.type, operand if isinstance(operand, Literal) else constant(operand)
 
 
-def _repeats(ops: Sequence[Op], constant: Constant) -> tuple[int, int, int] | None:
-    """(start, period, count) of the stretch whose repetition covers most ops."""
+def _repeats(ops: Sequence[Op], constant: Constant) -> Iterator[tuple[int, int, int]]:
+    """(start, period, count) of stretches that repeat; first the one whose repetition covers most ops."""
     numbers: dict[object, int] = {}
     keys = np.array([numbers.setdefault(_key(op, constant), len(numbers)) for op in ops])
-    best: tuple[int, int, int] | None = None  # (covered, start, period)
+    runs = []  # (covered, start, period)
     for period in range(MIN_BLOCK, len(ops) // 2 + 1):
         start, length = _longest_run(keys[:-period] == keys[period:])
-        covered = length + period
-        # A multiple of the true period covers as much: only clearly more wins.
-        if length >= period and (best is None or covered > best[0] + best[2]):
-            best = (covered, start, period)
-    if best is None:
-        return None
-    covered, start, period = best
-    slack = range(min(period, covered - 2 * period + 1))
-    offset = min(slack, key=lambda o: (_crossing(ops, start + o, period), o))
-    return start + offset, period, (covered - offset) // period
+        if length >= period:
+            runs.append((length + period, start, period))
+    while runs:
+        best = runs[0]
+        for run in runs[1:]:
+            # A multiple of the true period covers as much: only clearly more wins.
+            if run[0] > best[0] + best[2]:
+                best = run
+        runs.remove(best)
+        covered, start, period = best
+        slack = range(min(period, covered - 2 * period + 1))
+        offset = min(slack, key=lambda o: (_crossing(ops, start + o, period), o))
+        yield start + offset, period, (covered - offset) // period
 
 
 def _longest_run(equal: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> tuple[int, int]:
@@ -120,7 +128,7 @@ def _longest_run(equal: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> tuple[int
 def _crossing(ops: Sequence[Op], start: int, period: int) -> int:
     """How many values the first instance hands to the second: few at a layer border."""
     first = {v for op in ops[start : start + period] for v in op.outputs}
-    used = {o for op in ops[start + period : start + 2 * period] for o in op.operands()}
+    used = {o for op in ops[start + period : start + 2 * period] for o in op.reads()}
     return len(first & used)
 
 
@@ -135,7 +143,7 @@ def _instances(
     inside = [set(map(id, block)) for block in blocks]
     used_by: dict[str, set[int]] = {}
     for op in ops:
-        for operand in op.operands():
+        for operand in op.reads():
             if isinstance(operand, Value):
                 used_by.setdefault(operand.name, set()).add(id(op))
     leaving = {v.name for v in outputs}
@@ -159,23 +167,11 @@ def _rebound(
     slots: dict[tuple[str, ...], str],
 ) -> Op:
     """The op of the first instance with each outside operand renamed to its argument."""
-    inputs: dict[str, Binding] = {}
-    for name, binding in op.inputs.items():
-        columns = [block[index].inputs[name] for block in blocks]
-        if isinstance(binding, tuple):
-            items = [c if isinstance(c, tuple) else (c,) for c in columns]
-            inputs[name] = tuple(
-                _argument(op.kind, name, column, homes, constant, slots)
-                for column in zip(*items, strict=True)
-            )
-        else:
-            inputs[name] = _argument(op.kind, name, columns, homes, constant, slots)  # type: ignore[arg-type]
-    return Op(op.kind, inputs, op.outputs, op.attributes, op.blocks)
+    columns = zip(*(block[index].reads() for block in blocks), strict=True)
+    return op.map_operands(lambda _: _argument(next(columns), homes, constant, slots))
 
 
 def _argument(
-    kind: str,
-    param: str,
     column: Sequence[Operand],
     homes: Sequence[dict[str, Position]],
     constant: Constant,

@@ -10,7 +10,8 @@ import numpy as np
 from anex.emulator.lowering import Entry, Lowered, lookup
 from anex.emulator.matmul import Matmul
 from anex.emulator.numerics import Level, storage
-from anex.mil import Literal, Op, Operand, TensorType
+from anex.errors import CompileError
+from anex.mil import Literal, Op, Operand, map_binding
 
 if TYPE_CHECKING:
     import jax
@@ -25,21 +26,34 @@ def trace(ops: Sequence[Op], values: Mapping[str, jax.Array], level: Level, matm
 
     Raises:
         UnsupportedError: An op or an element type has no lowering.
+        CompileError: A lowering failed, or its result is not what the program declares.
     """
     env: dict[str, Any] = dict(values)
     for op in ops:
         entry = lookup(op)
         types = [v.tensor for v in op.outputs]
         dtypes = tuple(storage(t, level) for t in types)
-        results = entry.function(_operands(op, entry, env, dtypes, matmul))
-        for value, array, dtype in zip(op.outputs, _as_tuple(results), dtypes, strict=True):
-            assert array.shape == value.tensor.shape, (op.kind, value, array.shape)
-            env[value.name] = array.astype(dtype)
+        results = _lowered(op, entry, env, dtypes, matmul)
+        if [tuple(array.shape) for array in results] != [t.dims for t in types]:
+            found = ", ".join(str(list(array.shape)) for array in results)
+            raise CompileError(f"gives {found}, declared is {', '.join(map(str, types))}", where=_label(op))
+        env.update((v.name, a.astype(d)) for v, a, d in zip(op.outputs, results, dtypes, strict=True))
     return env
 
 
-def _as_tuple(results: Any) -> tuple[Any, ...]:
+def _lowered(
+    op: Op, entry: Entry, env: Mapping[str, Any], dtypes: tuple[np.dtype[Any], ...], matmul: Matmul
+) -> tuple[Any, ...]:
+    try:
+        results = entry.function(_operands(op, entry, env, dtypes, matmul))
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+        # The type rule let the call through, so jax and numpy say why it cannot be computed.
+        raise CompileError(str(error).partition("\n")[0] or repr(error), where=_label(op)) from error
     return tuple(results) if isinstance(results, (tuple, list)) else (results,)
+
+
+def _label(op: Op) -> str:
+    return f"{op.kind} '{op.name}'"
 
 
 def _operands(
@@ -48,14 +62,11 @@ def _operands(
     arrays: dict[str, Any] = {}
     constants: dict[str, Any] = {}
     for name, binding in op.inputs.items():
-        if isinstance(binding, tuple):
-            arrays[name] = tuple(_array(o, entry, env) for o in binding)
-            continue
         if isinstance(binding, Literal):
             constants[name] = binding.array
             if binding.array.dtype == object:
                 continue
-        arrays[name] = _array(binding, entry, env)
+        arrays[name] = map_binding(lambda operand: _array(operand, entry, env), binding)
     return Lowered(op, arrays, constants, dtypes, matmul)
 
 
@@ -65,6 +76,3 @@ def _array(operand: Operand, entry: Entry, env: Mapping[str, Any]) -> Any:
     stored = jnp.asarray(operand.array) if isinstance(operand, Literal) else env[operand.name]
     narrow_float = jnp.issubdtype(stored.dtype, jnp.floating) and stored.dtype.itemsize < 4
     return stored if entry.stored or not narrow_float else stored.astype(jnp.float32)
-
-
-__all__ = ["TensorType", "trace"]

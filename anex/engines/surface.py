@@ -8,12 +8,11 @@ units are packed; those are the only ones that anex itself makes.
 
 from __future__ import annotations
 
-from math import prod
 from typing import Any
 
 import numpy as np
 
-from anex.errors import SurfaceError
+from anex.errors import ResourceError, SurfaceError
 from anex.mil import TensorType
 
 ROW_BYTES = 64
@@ -35,27 +34,16 @@ def strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
 
 
 class Surface:
-    """Page-aligned, zero-filled memory for one port.
+    """Memory of one port.  Each engine has its own kind, which its executables allocate.
 
     Args:
         type: Type of the port.
-        dtype: Element type in memory; by default that of the port.  The
-            emulator's level `fp32` keeps fp32 behind a declared fp16.
-
-    Attributes:
-        array: The elements in the port's shape; a view of the memory.
+        array: The elements in the port's shape: a view of the memory, with its strides.
     """
 
-    def __init__(self, type: TensorType, dtype: np.dtype[Any] | None = None) -> None:
+    def __init__(self, type: TensorType, array: Array) -> None:
         self.type = type
-        dtype = np.dtype(dtype or type.dtype.numpy)
-        steps = strides(type.dims, dtype.itemsize)
-        used = steps[0] * type.dims[0] if steps else dtype.itemsize
-        self.nbytes = -(-max(used, 1) // PAGE) * PAGE
-        memory = np.zeros(self.nbytes + PAGE, np.uint8)
-        start = -memory.ctypes.data % PAGE
-        self.memory: Array = memory[start : start + self.nbytes]
-        self.array: Array = np.ndarray(type.dims, dtype, self.memory.data, strides=steps)
+        self.array = array
 
     @property
     def is_packed(self) -> bool:
@@ -76,4 +64,26 @@ class Surface:
         self.array[...] = array
 
     def __repr__(self) -> str:
-        return f"Surface({self.type}, {prod(self.type.dims)} elements in {self.nbytes} bytes)"
+        return f"{self.__class__.__name__}({self.type}, strides {self.array.strides})"
+
+
+class HostSurface(Surface):
+    """Page-aligned, zero-filled memory of this process: what the emulator reads where it lies.
+
+    Args:
+        steps: Bytes between neighbours along each axis.
+
+    Raises:
+        ResourceError: The memory does not suffice.
+    """
+
+    def __init__(self, type: TensorType, dtype: np.dtype[Any], steps: tuple[int, ...]) -> None:
+        used = dtype.itemsize + sum((n - 1) * step for n, step in zip(type.dims, steps, strict=True))
+        self.nbytes = -(-max(used, 1) // PAGE) * PAGE
+        try:
+            memory = np.zeros(self.nbytes + PAGE, np.uint8)
+        except MemoryError as error:
+            raise ResourceError(f"no memory for a surface of {self.nbytes} bytes") from error
+        start = -memory.ctypes.data % PAGE
+        self.memory: Array = memory[start : start + self.nbytes]
+        super().__init__(type, np.ndarray(type.dims, dtype, self.memory.data, strides=steps))

@@ -1,11 +1,12 @@
 """The MIL language: types, programs, op table, builder, text, blob file, verifier."""
 
-from anex.mil.blob import BlobFile, BlobWriter, Record, pack, unpack
+from anex.mil.blob import BlobFile, Blobs, BlobWriter, Record, blob_files, pack, unpack
 from anex.mil.builder import Builder
 from anex.mil.constexpr import KINDS as CONSTEXPR
 from anex.mil.constexpr import fold
 from anex.mil.ir import (
     BLOB_PATH,
+    MODEL_PATH,
     OPSETS,
     Attributes,
     Binding,
@@ -17,6 +18,8 @@ from anex.mil.ir import (
     Operand,
     Program,
     Value,
+    map_binding,
+    stays_inside,
 )
 from anex.mil.text import parse, print_program
 from anex.mil.types import (
@@ -34,12 +37,14 @@ from anex.mil.verify import problems, verify
 __all__ = [
     "BLOB_PATH",
     "CONSTEXPR",
+    "MODEL_PATH",
     "OPSETS",
     "Attributes",
     "Binding",
     "BlobFile",
     "BlobRef",
     "BlobWriter",
+    "Blobs",
     "Block",
     "BufferType",
     "Builder",
@@ -57,11 +62,14 @@ __all__ = [
     "TupleType",
     "Type",
     "Value",
+    "blob_files",
     "fold",
+    "map_binding",
     "pack",
     "parse",
     "print_program",
     "problems",
+    "stays_inside",
     "unpack",
     "verify",
 ]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from math import lcm
@@ -428,3 +428,14 @@ class BlobFile:
 
     def _error(self, what: str) -> InputError:
         return InputError(what, where=self.name)
+
+
+Blobs = BlobFile | Mapping[str, BlobFile] | None
+"""The weight files of a program: one stands for `BLOB_PATH`, several go by the paths in the program."""
+
+
+def blob_files(blob: Blobs) -> Mapping[str, BlobFile]:
+    """Weight files by the path under which a program refers to them."""
+    if blob is None:
+        return {}
+    return {BLOB_PATH: blob} if isinstance(blob, BlobFile) else blob

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from anex.errors import InputError
@@ -185,12 +186,7 @@ def _renamed(op: Op, names: Mapping[Value, Value]) -> Op:
     def swap(operand: Operand) -> Operand:
         return names.get(operand, operand) if isinstance(operand, Value) else operand
 
-    if not any(v in names for v in op.outputs) and not any(
-        isinstance(o, Value) and o in names for o in op.operands()
-    ):
+    op = op.map_operands(swap)
+    if not any(value in names for value in op.outputs):
         return op
-    inputs: dict[str, Binding] = {
-        name: tuple(map(swap, b)) if isinstance(b, tuple) else swap(b) for name, b in op.inputs.items()
-    }
-    outputs = tuple(names.get(v, v) for v in op.outputs)
-    return Op(op.kind, inputs, outputs, op.attributes, op.blocks)
+    return replace(op, outputs=tuple(names.get(value, value) for value in op.outputs))

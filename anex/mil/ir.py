@@ -4,21 +4,37 @@ Everything here is immutable and compares by structure: names, order,
 attributes and the difference between a named constant and a literal count;
 floats compare bitwise (NaN equals itself, -0 is not 0); the text dialect of a
 program does not count.
+
+Types, values and literals can be keys of a dict; ops, blocks, functions and
+programs cannot: they hold mappings, and are too large to be hashed by content.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+import operator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
+from anex.errors import InputError
 from anex.mil.types import DType, TensorType, Type
 
-BLOB_PATH = "@model_path/weights/weight.bin"
+MODEL_PATH = "@model_path/"
+"""Stands for the folder of the program."""
+
+BLOB_PATH = f"{MODEL_PATH}weights/weight.bin"
 """Where Apple's tools look for the one weight file of a program."""
+
+
+def stays_inside(path: str) -> bool:
+    """Whether a blob path names a file below the program's folder: nothing in it leads up or elsewhere."""
+    below = path.removeprefix(MODEL_PATH)
+    odd = any(c in below for c in "\\:\0")
+    return below != path and not odd and not {"", ".", ".."} & set(below.split("/"))
+
 
 OPSETS = ("ios15", "ios16", "ios17", "ios18")
 """Op sets in the order in which they appeared; each contains the ones before."""
@@ -51,10 +67,17 @@ class Literal:
         """A tensor literal from a Python scalar, string, sequence or numpy array.
 
         Python ints become int32 and floats fp32 unless `dtype` says otherwise.
+
+        Raises:
+            InputError: The value is no tensor, or does not fit the type.
         """
-        if dtype is None:
-            dtype = _natural_dtype(value)
-        array = np.asarray(value, dtype=dtype.numpy)
+        try:
+            if dtype is None:
+                dtype = _natural_dtype(value)
+            array = np.asarray(value, dtype=dtype.numpy)
+        except (KeyError, OverflowError, TypeError, ValueError) as error:
+            wanted = "a constant" if dtype is None else f"a constant of {dtype.value}"
+            raise InputError(f"{wanted} cannot hold {_shown(value)}", hint=str(error)) from error
         return Literal(TensorType(dtype, array.shape), array)
 
     @property
@@ -95,6 +118,11 @@ class Literal:
         return f"Literal({self.type}, {self.data!r})"
 
 
+def _shown(value: Any) -> str:
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 60 else f"{text[:60]}…"
+
+
 def _natural_dtype(value: Any) -> DType:
     if isinstance(value, (np.ndarray, np.generic)) and value.dtype != object:
         if value.dtype.kind == "U":
@@ -133,6 +161,14 @@ Operand = Value | Literal
 Binding = Operand | tuple[Operand, ...]
 """What an op parameter is bound to; a tuple is the text's `values = (a, b)`."""
 
+_Image = TypeVar("_Image")
+
+
+def map_binding(change: Callable[[Operand], _Image], binding: Binding) -> _Image | tuple[_Image, ...]:
+    """`change` of the operand, or of each operand of a tuple."""
+    return tuple(map(change, binding)) if isinstance(binding, tuple) else change(binding)
+
+
 Attributes = Mapping[str, Literal]
 _EMPTY: Mapping[str, Any] = MappingProxyType({})
 
@@ -147,7 +183,7 @@ class Op:
     attributes: Attributes = field(default_factory=lambda: _EMPTY)
     blocks: tuple[Block, ...] = ()
 
-    __hash__ = object.__hash__
+    __hash__ = None  # type: ignore[assignment]
 
     @property
     def output(self) -> Value:
@@ -172,6 +208,25 @@ class Op:
             else:
                 yield binding
 
+    def reads(self) -> Iterator[Operand]:
+        """`operands`, and those that nested blocks use or return."""
+        yield from self.operands()
+        for block in self.blocks:
+            for op in block.ops:
+                yield from op.reads()
+            yield from block.outputs
+
+    def map_operands(self, change: Callable[[Operand], Operand]) -> Op:
+        """The op with another operand in place of each of `reads`; itself where none changes.
+
+        `change` is called once for each of them, in their order, and must give
+        a value for a value that a nested block returns.
+        """
+        inputs = {name: map_binding(change, binding) for name, binding in self.inputs.items()}
+        blocks = tuple(block.map_operands(change) for block in self.blocks)
+        mapped = replace(self, inputs=inputs, blocks=blocks)
+        return self if all(map(operator.is_, mapped.reads(), self.reads())) else mapped
+
     @property
     def literal(self) -> Literal | None:
         """The value of a `const` op, else None."""
@@ -186,7 +241,12 @@ class Block:
     ops: tuple[Op, ...]
     outputs: tuple[Value, ...]
 
-    __hash__ = object.__hash__
+    __hash__ = None  # type: ignore[assignment]
+
+    def map_operands(self, change: Callable[[Operand], Operand]) -> Block:
+        """See `Op.map_operands`; what the block returns counts too."""
+        ops = tuple(op.map_operands(change) for op in self.ops)
+        return Block(self.inputs, ops, tuple(cast(Value, change(value)) for value in self.outputs))
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +260,7 @@ class Function:
     outputs: tuple[Value, ...]
     attributes: Attributes = field(default_factory=lambda: _EMPTY)
 
-    __hash__ = object.__hash__
+    __hash__ = None  # type: ignore[assignment]
 
     @property
     def constants(self) -> dict[str, Literal]:
@@ -216,4 +276,21 @@ class Program:
     attributes: Attributes = field(default_factory=lambda: _EMPTY)
     version: str = field(default="1.3", compare=False)
 
-    __hash__ = object.__hash__
+    __hash__ = None  # type: ignore[assignment]
+
+    def blob_paths(self) -> tuple[str, ...]:
+        """The weight files that constants lie in, in the order of the text."""
+        found: dict[str, None] = {}
+        for function in self.functions.values():
+            for op in function.ops:
+                found.update((ref.path, None) for ref in _blob_refs(op))
+        return tuple(found)
+
+
+def _blob_refs(op: Op) -> Iterator[BlobRef]:
+    for operand in (*op.operands(), *op.attributes.values()):
+        if isinstance(operand, Literal) and isinstance(operand.data, BlobRef):
+            yield operand.data
+    for block in op.blocks:
+        for inner in block.ops:
+            yield from _blob_refs(inner)

@@ -13,8 +13,9 @@ known at compile time.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any, Protocol
 
 import numpy as np
@@ -22,6 +23,7 @@ import numpy as np
 from anex.errors import InputError, UnsupportedError
 from anex.mil.ir import (
     BLOB_PATH,
+    MODEL_PATH,
     OPSETS,
     Binding,
     BlobRef,
@@ -32,6 +34,7 @@ from anex.mil.ir import (
     Operand,
     Program,
     Value,
+    stays_inside,
 )
 from anex.mil.ops import Call, OpDecl, infer, lookup
 from anex.mil.text.lexer import IDENTIFIER, shorten
@@ -62,7 +65,15 @@ class Blob(Protocol):
         ...
 
 
-def verify(program: Program, blob: Blob | None = None, *, engine: bool = False) -> None:
+MAX_ELEMENTS = 1 << 40
+"""Most elements of one value: 2 TiB of fp16, more than any machine with an engine holds, and few enough
+that sizes in bytes, and sums of some thousands of them, stay within the 64 bits that engines count in."""
+
+Files = Blob | Mapping[str, Blob] | None
+"""One weight file stands for `BLOB_PATH`; several are named by the paths in the program."""
+
+
+def verify(program: Program, blob: Files = None, *, engine: bool = False) -> None:
     """Refuse a program that is not sound; see `problems`.
 
     Raises:
@@ -73,18 +84,20 @@ def verify(program: Program, blob: Blob | None = None, *, engine: bool = False) 
         raise found[0]
 
 
-def problems(program: Program, blob: Blob | None = None, *, engine: bool = False) -> list[InputError]:
+def problems(program: Program, blob: Files = None, *, engine: bool = False) -> list[InputError]:
     """Everything that is wrong with a program, in the order of its text.
 
     Args:
         program: Any program.
-        blob: Its weight file; without it, only paths and offsets of blob references are checked.
+        blob: Its weight file, or several by path (none: `{}`); without it, only
+            paths and offsets of blob references are checked.
         engine: It is meant for an engine: shapes must be static, every op known
             to the op table, and each function must return something.
     """
     found = [InputError(what) for what in _program_rules(program)]
+    files = blob if blob is None or isinstance(blob, Mapping) else {BLOB_PATH: blob}
     for function in program.functions.values():
-        check = _FunctionCheck(function, blob, engine)
+        check = _FunctionCheck(function, files, engine)
         check.run()
         found += check.found
     return found
@@ -115,7 +128,7 @@ class _FunctionCheck:
     """
 
     function: Function
-    blob: Blob | None
+    files: Mapping[str, Blob] | None
     engine: bool
     found: list[InputError] = field(default_factory=list)
     scope: dict[str, Value] = field(default_factory=dict)
@@ -165,6 +178,9 @@ class _FunctionCheck:
     def _type_rules(self, value: Value) -> Iterator[str]:
         if isinstance(value.type, StateType) and value.type.wrapped.dtype is not DType.FP16:
             yield f"state '{value.name}' holds {value.type.wrapped.dtype.value}, Core ML takes fp16 only"
+        if _elements(value.type) > MAX_ELEMENTS:
+            limit = f"2**{MAX_ELEMENTS.bit_length() - 1} elements"
+            yield f"'{shorten(value.name)}' is {value.type}, more than {limit}"
         if self.engine and not _is_static(value.type):
             yield f"'{shorten(value.name)}' is {value.type}, an engine needs static shapes"
 
@@ -276,16 +292,20 @@ class _FunctionCheck:
         if not isinstance(type, TensorType) or not type.is_static:
             yield f"a {type} cannot lie in a blob file"
             return
-        if ref.path != BLOB_PATH:
-            yield f"blob path {shorten(ascii(ref.path))} is not '{BLOB_PATH}'"
+        if not stays_inside(ref.path):
+            yield f"blob path {shorten(ascii(ref.path))} does not stay inside {MODEL_PATH}"
             return
         if ref.offset < 64 or ref.offset % 64 or ref.offset >= 1 << 64:
             yield f"blob offset {ref.offset} is not that of a record"
             return
-        if self.blob is None:
+        if self.files is None:
+            return
+        file = self.files.get(ref.path)
+        if file is None:
+            yield f"refers to the weight file {shorten(ascii(ref.path))}, but it was not given"
             return
         try:
-            record = self.blob.record(ref.offset)
+            record = file.record(ref.offset)
         except InputError as error:
             yield f"blob offset {ref.offset}: {error.what}"
             return
@@ -416,6 +436,17 @@ def _agree(declared: Type, computed: Type) -> bool:
     if isinstance(declared, TensorType) and isinstance(computed, TensorType):
         return declared.dtype is computed.dtype and _fits(declared.shape, computed.shape)
     return declared == computed
+
+
+def _elements(type: Type) -> int:
+    """How many elements a value holds; unknown dimensions count one."""
+    if isinstance(type, StateType):
+        return _elements(type.wrapped)
+    if isinstance(type, (TensorType, BufferType)):
+        return prod(1 if d is None else d for d in type.shape)
+    if isinstance(type, ListType):
+        return (1 if type.length is None else type.length) * _elements(type.element)
+    return sum(map(_elements, type.elements)) if isinstance(type, TupleType) else 0
 
 
 def _is_static(type: Type) -> bool:

@@ -1,27 +1,54 @@
 """Model families: from a model file to a config, a tokenizer, weights and MIL programs."""
 
-from anex.models.config import DecoderConfig
-from anex.models.layout import CacheSurface, cache_surfaces
+from anex.models.config import Attention, DecoderConfig, Mlp, Multipliers, Norm
+from anex.models.feed import Feed
+from anex.models.layout import CacheSurface
 from anex.models.ledger import Account, Ledger
 from anex.models.masks import EMPTY, MASKED, mask
-from anex.models.program import CHUNKS, Rungs, build_program, decode_name, head_name, plan, prefill_name
+from anex.models.prepared import BLOB_FILE, INDEX, Prepared, convert, prepare
+from anex.models.program import CHUNKS, Rungs, build_program, plan
 from anex.models.rope import Rope, tables
-from anex.models.source import ModelFile, Prepared, convert, load_gguf, prepare
+from anex.models.signature import (
+    Kind,
+    PortInfo,
+    Role,
+    Signature,
+    decode_name,
+    head_name,
+    prefill_name,
+    signature,
+)
+from anex.models.source import ModelFile, load_gguf
+from anex.models.tensors import TensorDescription, TensorSource
+from anex.models.weights import Progress
 
 __all__ = [
+    "BLOB_FILE",
     "CHUNKS",
     "EMPTY",
+    "INDEX",
     "MASKED",
     "Account",
+    "Attention",
     "CacheSurface",
     "DecoderConfig",
+    "Feed",
+    "Kind",
     "Ledger",
+    "Mlp",
     "ModelFile",
+    "Multipliers",
+    "Norm",
+    "PortInfo",
     "Prepared",
+    "Progress",
+    "Role",
     "Rope",
     "Rungs",
+    "Signature",
+    "TensorDescription",
+    "TensorSource",
     "build_program",
-    "cache_surfaces",
     "convert",
     "decode_name",
     "head_name",
@@ -30,5 +57,6 @@ __all__ = [
     "plan",
     "prefill_name",
     "prepare",
+    "signature",
     "tables",
 ]

@@ -5,19 +5,21 @@ computed together.  Linear layers are 1×1 convolutions.  Every layer is the sam
 sequence of ops, named `l0_…`, `l1_…`; an engine may compile one and call it for all.
 
 The host does what the engine cannot: it looks up embedding rows, computes cos
-and sin, and writes the mask (`anex.models.rope`, `anex.models.masks`).
+and sin, and writes the mask (`anex.models.feed`).  Ports are those of the
+function's `Signature`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from anex.mil import Builder, DType, Function, Literal, Value
-from anex.models.config import DecoderConfig
-from anex.models.layout import LANE, CacheSurface, cache_surfaces, padded, padded_vocab
+from anex.models.config import Attention, DecoderConfig
+from anex.models.layout import CacheSurface, vocab_tiles
+from anex.models.signature import Kind, Role, Signature, caches, host_ports
 
 Weights = Mapping[str, Literal]
 """Role of each weight (see `anex.models.weights`) to its literal in the blob."""
@@ -45,44 +47,47 @@ class Scope:
         name = self.prefix + role
         return self.builder.const(self.weights[name], name=name)
 
-    def has(self, role: str) -> bool:
-        return self.prefix + role in self.weights
-
     def within(self, prefix: str) -> Scope:
         return Scope(self.builder, self.weights, self.prefix + prefix)
 
 
 def rms_norm(emit: Scope, x: Value, role: str, eps: float) -> Value:
-    """`x / sqrt(mean(x²) + eps) · gamma` over the channels, safe in fp16 (Zhang & Sennrich 2019).
+    """`x / sqrt(mean(x²) + eps) · gamma` over D channels, safe in fp16 (Zhang & Sennrich 2019).
 
     Residual streams of real models reach 2·10⁴, whose square is far beyond
-    fp16.  With `m = max(max|x|, sqrt(eps))`, `y = x / m` and `e = sqrt(eps) / m`
+    fp16.  With `r = sqrt(eps·D)`, `m = max(max|x|, r)`, `y = x / m` and `e = r / m`
 
-        x / sqrt(mean(x²) + eps)  =  y / sqrt(mean(y²) + e²)
+        x / sqrt(mean(x²) + eps) · gamma  =  y · (sum(y²) + e²)^(-1/2) · (gamma·sqrt(D))
 
-    exactly, and nothing can overflow: |y| ≤ 1, so y² ≤ 1 and its sum lies in
-    [0, D]; e ≤ 1, so the term under the root lies in (0, 2] (at least 1/D when
-    m is max|x|, exactly 1 and more when m is sqrt(eps)), its root's inverse is
-    at most sqrt(D), and y times that is at most sqrt(D).  Squares that fall
-    below fp16's smallest number are at most 2⁻²⁴ of the largest one, which is 1.
+    exactly; the weight holds gamma·sqrt(D), multiplied before its one rounding
+    to fp16, and the only rounded constant is r, which moves eps by 2⁻¹⁰ of itself.
+
+    Nothing overflows: |y| ≤ 1 and e ≤ 1, so the sum lies in [0, D], the term
+    under the root in [1, D + 1] (its largest y² is 1 where m is max|x|, and e² is
+    1 where m is r), its root's inverse in [1/sqrt(D + 1), 1], and y times that in
+    [-1, 1].  D ≤ 32752 keeps the sum below the engine's cliff at 2¹⁵.  What
+    underflows does not count: each square is off by at most 2⁻²⁵, their sum by at
+    most D·2⁻²⁵ ≤ 2⁻¹⁰ beside a term of at least 1.
+
+    r has to be a normal fp16 number, or it would lose bits and, flushed to zero,
+    a column of zeros would be 0 / 0: `anex.models.metadata` refuses models below that.
     """
     n = emit.within(role + "_")
     (_, dim, _, _) = x.tensor.dims
-    root_eps = math.sqrt(eps)
+    r = math.sqrt(eps * dim)
     largest = n("reduce_max", "largest", x=n("abs", "abs", x=x), axes=[1], keep_dims=True)
-    m = n("maximum", "m", x=largest, y=root_eps)
+    m = n("maximum", "m", x=largest, y=r)
     y = n("real_div", "y", x=x, y=m)
     total = n("reduce_sum", "total", x=n("mul", "square", x=y, y=y), axes=[1], keep_dims=True)
-    mean = n("mul", "mean", x=total, y=1.0 / dim)
-    e = n("real_div", "e", x=root_eps, y=m)
-    under = n("add", "under", x=mean, y=n("mul", "e2", x=e, y=e))
+    e = n("real_div", "e", x=r, y=m)
+    under = n("add", "under", x=total, y=n("mul", "e2", x=e, y=e))
     unit = n("mul", "unit", x=y, y=n("pow", "inverse", x=under, y=-0.5))
     return n("mul", "out", x=unit, y=emit.weight(role))
 
 
-def linear(emit: Scope, x: Value, role: str, name: str) -> Value:
-    """`W x`, plus a bias where the model has one: `[1, Ci, 1, T]` → `[1, Co, 1, T]`."""
-    out = emit(
+def conv(emit: Scope, x: Value, role: str, name: str) -> Value:
+    """`W x`: `[1, Ci, 1, T]` → `[1, Co, 1, T]`."""
+    return emit(
         "conv",
         name,
         x=x,
@@ -93,9 +98,15 @@ def linear(emit: Scope, x: Value, role: str, name: str) -> Value:
         dilations=[1, 1],
         groups=1,
     )
+
+
+def linear(emit: Scope, config: DecoderConfig, x: Value, role: str, name: str) -> Value:
+    """`W x`, plus a bias where the model has one: `[1, Ci, 1, T]` → `[1, Co, 1, T]`."""
+    out = conv(emit, x, role, name)
+    if role not in config.biases:
+        return out
     # A separate add, not conv's bias: some compilers refuse that (facts: ane.md §3.6).
-    bias = "b" + role.removeprefix("w")
-    return emit("add", f"{name}_biased", x=out, y=emit.weight(bias)) if emit.has(bias) else out
+    return emit("add", f"{name}_biased", x=out, y=emit.weight("b" + role.removeprefix("w")))
 
 
 def part(emit: Scope, x: Value, name: str, axis: int, first: int, count: int) -> Value:
@@ -129,6 +140,7 @@ class Columns:
     Attributes:
         count: How many there are (T).
         cached: Columns of the cache (C).
+        x: Embedding rows, `[1, D, 1, T]`.
         cos: `[1, 1, rope dims / 2, T]`.
         sin: `[1, 1, rope dims / 2, T]`.
         mask: `[1, 1, T, C + T]`, added to the scores.
@@ -137,6 +149,7 @@ class Columns:
 
     count: int
     cached: int
+    x: Value
     cos: Value
     sin: Value
     mask: Value
@@ -147,7 +160,7 @@ KeysValues = tuple[Value, Value]
 """Keys and values of one layer, `[1, KV, head_dim, columns]` each."""
 
 
-def cached_keys_values(emit: Scope, config: DecoderConfig, layer: int, columns: Columns) -> KeysValues | None:
+def cached_keys_values(emit: Scope, config: Attention, layer: int, columns: Columns) -> KeysValues | None:
     """The cached columns of a layer; None where nothing is cached."""
     for surface, cache in columns.caches:
         if surface.first <= layer < surface.first + surface.layers:
@@ -170,7 +183,7 @@ def rotate(emit: Scope, x: Value, name: str, columns: Columns, dims: int) -> Val
 
 
 def attention(
-    emit: Scope, config: DecoderConfig, q: Value, new: KeysValues, old: KeysValues | None, columns: Columns
+    emit: Scope, config: Attention, q: Value, new: KeysValues, old: KeysValues | None, columns: Columns
 ) -> Value:
     """Softmax attention over cached and new columns: `[1, H, head_dim, T]` → `[1, H·head_dim, 1, T]`.
 
@@ -209,35 +222,43 @@ def attention(
     return emit("reshape", "attended", x=mixed, shape=[1, config.q_dim, 1, columns.count])
 
 
-def feed_forward(emit: Scope, x: Value) -> Value:
-    """SwiGLU (Shazeer 2020): `W_down (silu(W_gate x) · W_up x)`.
+def silu(emit: Scope, gate: Value) -> Value:
+    """Spelt out: the engine's own table is off by 0.001 at 0, its sigmoid is not."""
+    return emit("mul", "silu", x=gate, y=emit("sigmoid", "sigmoid", x=gate))
 
-    silu is spelt out: the engine's own table is off by 0.001 at 0, its sigmoid is not.
-    """
-    gate = linear(emit, x, "w_gate", "gate")
-    silu = emit("mul", "silu", x=gate, y=emit("sigmoid", "sigmoid", x=gate))
-    product = emit("mul", "gated", x=silu, y=linear(emit, x, "w_up", "up"))
-    return linear(emit, product, "w_down", "down")
+
+ACTIVATIONS: Mapping[str, Callable[[Scope, Value], Value]] = {"silu": silu}
+"""Functions of the gate of the feed-forward network."""
+
+
+def feed_forward(emit: Scope, config: DecoderConfig, x: Value) -> Value:
+    """A gated linear unit (Shazeer 2020): `W_down (f(W_gate x) · W_up x)`."""
+    gate = ACTIVATIONS[config.mlp.activation](emit, linear(emit, config, x, "w_gate", "gate"))
+    product = emit("mul", "gated", x=gate, y=linear(emit, config, x, "w_up", "up"))
+    return linear(emit, config, product, "w_down", "down")
 
 
 def layer(emit: Scope, config: DecoderConfig, x: Value, index: int, columns: Columns) -> tuple[Value, Value]:
-    """One pre-norm block; returns the residual stream and the new `[1, 2·kv_dim, 1, T]` columns."""
-    flat = [1, config.kv_dim, 1, columns.count]
+    """One pre-norm block; returns the residual stream and the new `[1, 2·kv_dim, 1, T]` columns.
+
+    The weights of q hold the scale of the scores.
+    """
+    a = config.attention
+    flat = [1, a.kv_dim, 1, columns.count]
 
     def heads(name: str, y: Value, count: int) -> Value:
-        return emit("reshape", name, x=y, shape=[1, count, config.head_dim, columns.count])
+        return emit("reshape", name, x=y, shape=[1, count, a.head_dim, columns.count])
 
-    h = rms_norm(emit, x, "attn_norm", config.norm_eps)
-    q = emit("mul", "q_scaled", x=linear(emit, h, "wq", "q"), y=1.0 / math.sqrt(config.head_dim))
-    k, v = linear(emit, h, "wk", "k"), linear(emit, h, "wv", "v")
-    q = rotate(emit, heads("q_heads", q, config.n_heads), "q", columns, config.rope.dims)
-    k_heads = rotate(emit, heads("k_heads", k, config.n_kv_heads), "k", columns, config.rope.dims)
-    new = (k_heads, heads("v_heads", v, config.n_kv_heads))
-    old = cached_keys_values(emit, config, index, columns)
-    attended = attention(emit, config, q, new, old, columns)
-    x = emit("add", "attn_out", x=x, y=linear(emit, attended, "wo", "o"))
-    h = rms_norm(emit, x, "ffn_norm", config.norm_eps)
-    x = emit("add", "out", x=x, y=feed_forward(emit, h))
+    h = rms_norm(emit, x, "attn_norm", config.norm.eps)
+    q, k, v = (linear(emit, config, h, f"w{name}", name) for name in "qkv")
+    q = rotate(emit, heads("q_heads", q, a.n_heads), "q", columns, config.rope.dims)
+    k_heads = rotate(emit, heads("k_heads", k, a.n_kv_heads), "k", columns, config.rope.dims)
+    new = (k_heads, heads("v_heads", v, a.n_kv_heads))
+    old = cached_keys_values(emit, a, index, columns)
+    attended = attention(emit, a, q, new, old, columns)
+    x = emit("add", "attn_out", x=x, y=linear(emit, config, attended, "wo", "o"))
+    h = rms_norm(emit, x, "ffn_norm", config.norm.eps)
+    x = emit("add", "out", x=x, y=feed_forward(emit, config, h))
     return x, concat(emit, [emit("reshape", "k_flat", x=k_heads, shape=flat), v], "kv", axis=1)
 
 
@@ -249,76 +270,53 @@ def decoder(
     for index in range(config.n_layers):
         x, kv = layer(emit.within(f"l{index}_"), config, x, index, columns)
         new.append(kv)
-    hidden = rms_norm(emit, x, "norm", config.norm_eps)
-    surfaces = cache_surfaces(config)
+    hidden = rms_norm(emit, x, "norm", config.norm.eps)
     return hidden, [
-        (s, concat(emit, new[s.first : s.first + s.layers], f"kv{s.index}", axis=1)) for s in surfaces
+        (s, concat(emit, new[s.first : s.first + s.layers], f"kv{index}", axis=1))
+        for index, s in enumerate(caches(config))
     ]
 
 
-def prefill(config: DecoderConfig, weights: Weights, name: str, count: int, cached: int) -> Function:
-    """Computes `count` columns at once after `cached` ones (0: there is no cache port).
-
-    Ports (fp16): `i00_x [1,D,1,T]`, `i01_cos` and `i02_sin [1,1,dims/2,T]`,
-    `i03_mask [1,1,T,C+T]`, `i04_cache… [1,2·layers·kv_dim,1,C]` → `o00_hidden
-    [1,D,1,T]` after the final norm, `o01_kv… [1,2·layers·kv_dim,1,T]`.
-    """
-    b = Builder(name)
-    half = config.rope.dims // 2
-    x = b.input("i00_x", DType.FP16, (1, config.dim, 1, count))
-    cos, sin = (b.input(port, DType.FP16, (1, 1, half, count)) for port in ("i01_cos", "i02_sin"))
-    mask = b.input("i03_mask", DType.FP16, (1, 1, count, cached + count))
-    columns = Columns(count, cached, cos, sin, mask, _caches(b, config, cached))
-    hidden, new = decoder(Scope(b, weights), config, x, columns)
-    return b.finish({"o00_hidden": hidden} | {surface.output: kv for surface, kv in new})
-
-
-def decode(config: DecoderConfig, weights: Weights, name: str, cached: int) -> Function:
-    """Computes one column after `cached` ones, and its logits.
-
-    Ports as in `prefill`, but `LANE` wide where one column would be narrower
-    than 64 bytes (the first column counts; of the mask the first C + 1), and
-    results are rows: `o00_logits [1,1,1,vocabulary]`, `o01_kv… [1,1,1,2·layers·kv_dim]`,
-    both rounded up to a multiple of `LANE`.
-    """
-    b = Builder(name)
+def build(config: DecoderConfig, weights: Weights, signature: Signature) -> Function:
+    """The function with the ports of a signature."""
+    b = Builder(signature.name)
     emit = Scope(b, weights)
-    half = config.rope.dims // 2
-
-    def first(port: str, shape: tuple[int, ...], width: int) -> Value:
-        return part(emit, b.input(port, DType.FP16, shape), port[4:], 3, 0, width)
-
-    x = first("i00_x", (1, config.dim, 1, LANE), 1)
-    cos, sin = (first(port, (1, 1, half, LANE), 1) for port in ("i01_cos", "i02_sin"))
-    mask = first("i03_mask", (1, 1, 1, cached + LANE), cached + 1)
-    columns = Columns(1, cached, cos, sin, mask, _caches(b, config, cached))
-    hidden, new = decoder(emit, config, x, columns)
-    logits = linear(emit, hidden, "head", "logits")
-    rows = {"o00_logits": _row(emit, logits, "logits_row", padded_vocab(config))}
-    for surface, kv in new:
-        rows[surface.output] = _row(emit, kv, f"kv{surface.index}_row", surface.channels)
-    return b.finish(rows)
+    ports = {port.name: b.input(port.name, DType.FP16, port.shape) for port in signature.inputs}
+    if signature.kind is Kind.HEAD:
+        return b.finish(_logits(emit, config, ports["i00_hidden"]))
+    columns = _columns(emit, config, signature, ports)
+    hidden, new = decoder(emit, config, columns.x, columns)
+    results = {surface.output: kv for surface, kv in new}
+    if signature.kind is Kind.DECODE:
+        results = _logits(emit, config, hidden) | results
+        shapes = {port.name: port.shape for port in signature.outputs}
+        return b.finish({name: _row(emit, value, name[4:], shapes[name]) for name, value in results.items()})
+    return b.finish({signature.port(Role.HIDDEN).name: hidden} | results)
 
 
-def head(config: DecoderConfig, weights: Weights, name: str, count: int) -> Function:
-    """Logits of `count` columns: `i00_hidden [1,D,1,T]` → `o00_logits [1,1,T,vocabulary]`."""
-    b = Builder(name)
-    emit = Scope(b, weights)
-    hidden = b.input("i00_hidden", DType.FP16, (1, config.dim, 1, count))
-    logits = linear(emit, hidden, "head", "logits")
-    return b.finish({"o00_logits": emit("transpose", "logits_row", x=logits, perm=[0, 2, 3, 1])})
+def _columns(emit: Scope, config: DecoderConfig, signature: Signature, ports: Mapping[str, Value]) -> Columns:
+    """The host's inputs and the caches; of ports that are wider than their values, the first columns."""
+    t, c = signature.columns, signature.cached
+    host = {}
+    for port, source in host_ports(config).items():
+        value, width = ports[port], source.shape(t, c)[3]
+        whole = value.tensor.dims[3] == width
+        host[source.name] = value if whole else part(emit, value, source.name, 3, 0, width)
+    held = [(surface, ports[surface.input]) for surface in caches(config) if c]
+    return Columns(t, c, host["x"], host["cos"], host["sin"], host["mask"], held)
 
 
-def _caches(b: Builder, config: DecoderConfig, cached: int) -> list[tuple[CacheSurface, Value]]:
-    if not cached:
-        return []
-    surfaces = cache_surfaces(config)
-    return [(s, b.input(s.input, DType.FP16, (1, s.channels, 1, cached))) for s in surfaces]
+def _logits(emit: Scope, config: DecoderConfig, hidden: Value) -> dict[str, Value]:
+    """Port → logits of a tile `[1, rows, 1, T]`."""
+    return {
+        tile.port: conv(emit, hidden, f"head{tile.number}", f"logits{tile.number}")
+        for tile in vocab_tiles(config)
+    }
 
 
-def _row(emit: Scope, column: Value, name: str, width: int) -> Value:
-    """`[1, C, 1, 1]` as a row, widened with zeros to a multiple of `LANE`."""
-    row = emit("reshape", name, x=column, shape=[1, 1, 1, width])
-    if not (missing := padded(width) - width):
-        return row
-    return emit("pad", f"{name}_padded", x=row, pad=[0, missing], mode="constant", constant_val=0.0)
+def _row(emit: Scope, column: Value, name: str, shape: Sequence[int]) -> Value:
+    """`[1, C, 1, 1]` in another shape, after zeros that fill it up."""
+    if missing := math.prod(shape) - column.tensor.dims[1]:
+        pad = [0, 0, 0, missing, 0, 0, 0, 0]
+        column = emit("pad", f"{name}_padded", x=column, pad=pad, mode="constant", constant_val=0.0)
+    return emit("reshape", name, x=column, shape=list(shape))

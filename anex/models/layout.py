@@ -1,4 +1,4 @@
-"""How the ports of a decoder program lie in memory: widths, cache surfaces, names."""
+"""How the ports and weights of a decoder lie in memory: widths, cache surfaces, tiles of the vocabulary."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ data and the engine's row pitch are the same thing (facts: ane.md §2.4)."""
 MAX_CHANNELS = 65536
 """Most channels of one surface; a larger cache is split between layers."""
 
+MAX_TILE = 16384
+"""Most vocabulary rows of one head convolution: what M1 to M3 take (facts: ane.md §5.4, no. 67)."""
+
 
 def padded(width: int) -> int:
     """The next multiple of `LANE`."""
@@ -25,9 +28,14 @@ class CacheSurface:
 
     Layer `l` has its keys at channel `2·(l - first)·kv_dim` and its values
     `kv_dim` channels later; the last axis is the cached column.
+
+    Attributes:
+        input: Name of the port that takes the cached columns.
+        output: Name of the port that returns the new columns.
     """
 
-    index: int
+    input: str
+    output: str
     first: int
     layers: int
     kv_dim: int
@@ -35,16 +43,6 @@ class CacheSurface:
     @property
     def channels(self) -> int:
         return 2 * self.layers * self.kv_dim
-
-    @property
-    def input(self) -> str:
-        """Name of the port that takes the cached columns."""
-        return f"i{4 + self.index:02}_cache"
-
-    @property
-    def output(self) -> str:
-        """Name of the port that returns the new columns."""
-        return f"o{1 + self.index:02}_kv"
 
     def keys(self, layer: int) -> int:
         """First channel of a layer's keys."""
@@ -55,16 +53,54 @@ class CacheSurface:
         return self.keys(layer) + self.kv_dim
 
 
-def cache_surfaces(config: DecoderConfig) -> tuple[CacheSurface, ...]:
-    """The surfaces that hold the KV cache of a model, in layer order."""
-    each = max(1, MAX_CHANNELS // (2 * config.kv_dim))
-    firsts = range(0, config.n_layers, each)
+def cache_surfaces(config: DecoderConfig, before: int = 4) -> tuple[CacheSurface, ...]:
+    """The surfaces that hold the KV cache of a model, in layer order.
+
+    Args:
+        before: Input ports that come before the first of them.
+    """
+    kv_dim = config.attention.kv_dim
+    each = max(1, MAX_CHANNELS // (2 * kv_dim))
     return tuple(
-        CacheSurface(index, first, min(each, config.n_layers - first), config.kv_dim)
-        for index, first in enumerate(firsts)
+        CacheSurface(
+            f"i{before + index:02}_cache",
+            f"o{1 + index:02}_kv",
+            first,
+            min(each, config.n_layers - first),
+            kv_dim,
+        )
+        for index, first in enumerate(range(0, config.n_layers, each))
     )
 
 
-def padded_vocab(config: DecoderConfig) -> int:
-    """Rows of the embedding table and of the head as stored; rows after the vocabulary are zero."""
-    return padded(config.vocab_size)
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """Rows `first … first + count - 1` of the vocabulary, which lie together.
+
+    Attributes:
+        number: Its number as it stands in names; all of a model have one length, so that names sort.
+    """
+
+    number: str
+    first: int
+    count: int
+
+    @property
+    def rows(self) -> int:
+        """Rows as stored; those after `count` are zero."""
+        return padded(self.count)
+
+    @property
+    def port(self) -> str:
+        """Name of the port that returns the logits of these rows."""
+        return f"o00_logits{self.number}"
+
+
+def vocab_tiles(config: DecoderConfig) -> tuple[Tile, ...]:
+    """The tiles in which the embedding table and the head are stored and computed."""
+    firsts = range(0, config.vocab_size, MAX_TILE)
+    digits = len(str(len(firsts) - 1))
+    return tuple(
+        Tile(f"{index:0{digits}}", first, min(MAX_TILE, config.vocab_size - first))
+        for index, first in enumerate(firsts)
+    )

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal as OneOf
 
 from anex.errors import UnsupportedError
+from anex.formats.gguf import quoted
 
 What = OneOf["key", "tensor"]
 Status = OneOf["used", "neutral"]
@@ -67,7 +68,7 @@ class Ledger:
         left = [name for name in names if (what, name) not in self._accounts]
         if not left:
             return
-        shown = ", ".join(f"'{name}'" for name in left[:3])
+        shown = ", ".join(map(quoted, left[:3]))
         more = f" and {len(left) - 3} more" if len(left) > 3 else ""
         noun = "metadata key" if what == "key" else "tensor"
         raise UnsupportedError(

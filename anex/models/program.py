@@ -7,21 +7,18 @@ hold different functions of it can live side by side.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from anex.errors import InputError
 from anex.mil import Function, Program
 from anex.models.config import DecoderConfig
-from anex.models.decoder import Weights, decode, head, prefill
-from anex.models.layout import LANE, padded
+from anex.models.decoder import Weights, build
+from anex.models.layout import padded
+from anex.models.signature import prefill_name, signature
 
 CHUNKS = (32, 128, 512)
 """Columns that one prefill call computes."""
-
-HEAD_COLUMNS = LANE
-"""Columns of the `head` function that turns hidden states of a prompt into logits."""
 
 FIRST_RUNG = 256
 
@@ -94,39 +91,9 @@ def plan(tokens: int, *, past: int = 0, limit: int, chunks: Iterable[int] = CHUN
     return tuple(calls)
 
 
-def prefill_name(chunk: int, cached: int) -> str:
-    return f"prefill_t{chunk}_c{cached}"
-
-
-def decode_name(cached: int) -> str:
-    return f"decode_c{cached}"
-
-
-def head_name(columns: int = HEAD_COLUMNS) -> str:
-    return f"head_t{columns}"
-
-
-Maker = Callable[..., Function]
-_MAKERS: tuple[tuple[re.Pattern[str], Maker], ...] = (
-    (re.compile(r"prefill_t(\d+)_c(\d+)"), prefill),
-    (re.compile(r"decode_c(\d+)"), decode),
-    (re.compile(r"head_t(\d+)"), head),
-)
-
-
 def build_function(config: DecoderConfig, weights: Weights, name: str) -> Function:
-    """One function by its name.
-
-    Raises:
-        InputError: No function has such a name, or a width in it is no multiple of 32.
-    """
-    for pattern, make in _MAKERS:
-        if match := pattern.fullmatch(name):
-            sizes = [int(size) for size in match.groups()]
-            if any(size % LANE for size in sizes) or (name != "decode_c0" and not sizes[0]):
-                raise InputError(f"function '{name}' has a width that is no multiple of {LANE}")
-            return make(config, weights, name, *sizes)
-    raise InputError(f"no function is called '{name}'", hint="prefill_t<T>_c<C>, decode_c<C>, head_t<T>")
+    """One function by its name; raises as `signature`."""
+    return build(config, weights, signature(config, name))
 
 
 def build_program(config: DecoderConfig, weights: Weights, functions: Iterable[str]) -> Program:

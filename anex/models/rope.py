@@ -9,7 +9,6 @@ as inputs (facts: ane.md §6).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,9 +29,6 @@ class Rope:
         magnitude: Scale of the turned channels (YaRN's attention factor).
         freq_factors: Divisor of each frequency, `dims / 2` of them, or empty;
             Llama 3 writes its scaling into files this way.
-        interleaved: In the file, channels 2j and 2j+1 are a pair; otherwise j
-            and j + dims/2 are.  Programs only know the second form: weights
-            are brought into it when they are loaded.
     """
 
     dims: int
@@ -40,7 +36,6 @@ class Rope:
     linear_factor: float = 1.0
     magnitude: float = 1.0
     freq_factors: tuple[float, ...] = ()
-    interleaved: bool = False
 
     @property
     def frequencies(self) -> Array:
@@ -57,36 +52,13 @@ def tables(rope: Rope, positions: ArrayLike) -> tuple[Array, Array]:
     return np.cos(angles) * rope.magnitude, np.sin(angles) * rope.magnitude
 
 
-def half_split_rows(rope: Rope, head_dim: int) -> np.ndarray[Any, np.dtype[np.intp]]:
-    """Row order inside one head that turns the file's pairs into (j, j + dims/2).
+def half_split_rows(dims: int, head_dim: int) -> np.ndarray[Any, np.dtype[np.intp]]:
+    """Row order inside one head that turns pairs (2j, 2j+1) into (j, j + dims/2).
 
-    Scores are dot products over a head, so the same order on the rows of wq
-    and wk leaves them as they are; channels after `dims` keep their place.
+    Programs only know the second form.  Scores are dot products over a head, so
+    the same order on the rows of wq and wk leaves them as they are; channels
+    after `dims` keep their place.
     """
     order = np.arange(head_dim)
-    if rope.interleaved:
-        order[: rope.dims] = np.concatenate([order[0 : rope.dims : 2], order[1 : rope.dims : 2]])
+    order[:dims] = np.concatenate([order[0:dims:2], order[1:dims:2]])
     return order
-
-
-def llama3_freq_factors(
-    dims: int,
-    theta: float,
-    *,
-    factor: float,
-    low_freq_factor: float,
-    high_freq_factor: float,
-    original_context: int,
-) -> Sequence[float]:
-    """Divisors of the frequencies by Llama 3.1's rule, `dims / 2` of them.
-
-    Wavelengths shorter than `original_context / high_freq_factor` stay, those
-    longer than `original_context / low_freq_factor` are stretched by `factor`,
-    and between them the reciprocal is interpolated (Llama 3 herd of models,
-    `apply_scaling` of the reference implementation).
-    """
-    wavelengths = 2 * np.pi / Rope(dims, theta).frequencies
-    smooth = (original_context / wavelengths - low_freq_factor) / (high_freq_factor - low_freq_factor)
-    smooth = np.clip(smooth, 0.0, 1.0)
-    divisors: list[float] = (1.0 / ((1.0 - smooth) / factor + smooth)).tolist()
-    return divisors

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from anex.engines import Surface
+from anex.engines import Port, Surface
 from anex.errors import InputError
 from anex.mil import DType, TensorType
 from anex.models import CacheSurface, Rungs
@@ -22,9 +22,10 @@ class KVCache:
     the next rung has a wider row, so growing lays everything out again, once.
 
     Args:
-        layouts: The surfaces of the model, as `anex.models.cache_surfaces` gives them.
+        layouts: The surfaces of the model, as `Prepared.caches` gives them.
         rungs: The capacities there are programs for.
         dtype: Element type in memory, that of the engine's ports.
+        allocate: Makes the engine's own kind of surface (`Executable.allocate`); the emulator's if None.
 
     Attributes:
         columns: Tokens that are held.
@@ -32,10 +33,17 @@ class KVCache:
         surfaces: Input port → surface.
     """
 
-    def __init__(self, layouts: Sequence[CacheSurface], rungs: Rungs, dtype: np.dtype[Any]) -> None:
+    def __init__(
+        self,
+        layouts: Sequence[CacheSurface],
+        rungs: Rungs,
+        dtype: np.dtype[Any],
+        allocate: Callable[[Port], Surface] | None = None,
+    ) -> None:
         self._layouts = tuple(layouts)
         self._rungs = rungs
         self._dtype = dtype
+        self._allocate = allocate or Port.surface
         self.columns = 0
         self.capacity = 0
         self.surfaces: dict[str, Surface] = {}
@@ -44,8 +52,8 @@ class KVCache:
         """Take in the first `count` of the columns that a call returned.
 
         Args:
-            new: Output port → `[1, channels, 1, T]`, or one column as a row
-                `[1, 1, 1, ≥ channels]`.
+            new: Output port → `[1, channels, 1, T]`, or one column as rows
+                `[1, R, 1, 32]` that hold the channels in order; other ports do not matter.
 
         Raises:
             InputError: The context is full.
@@ -68,7 +76,8 @@ class KVCache:
             return
         for layout in self._layouts:
             shape = (1, layout.channels, 1, capacity)
-            surface = Surface(TensorType(DType.FP16, shape), self._dtype)
+            kind = TensorType(DType.FP16, shape)
+            surface = self._allocate(Port.padded(layout.input, kind, self._dtype))
             if old := self.surfaces.get(layout.input):
                 surface.array[..., : self.columns] = old.array[..., : self.columns]
             self.surfaces[layout.input] = surface
@@ -79,6 +88,6 @@ def _columns(array: Array, channels: int) -> Array:
     """`[channels, T]` from what a prefill or a decode call returns."""
     if array.shape[1] == channels and array.shape[2] == 1:
         return array[0, :, 0]
-    if array.shape[:3] == (1, 1, 1) and array.shape[3] >= channels:
+    if array.shape == (1, -(-channels // array.shape[3]), 1, array.shape[3]):
         return array.reshape(-1)[:channels, None]
     raise InputError(f"new columns of shape {list(array.shape)} for {channels} channels")

@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from anex.engines import Engine
 from anex.engines import engine as find_engine
-from anex.errors import AnexError, InputError
+from anex.errors import InputError
 from anex.files import StrPath
-from anex.models import DecoderConfig, Prepared, convert, load_gguf
+from anex.models import DecoderConfig, ModelFile, Prepared, Progress, convert, load_gguf
 from anex.models.tokenizer import Tokenizer
 from anex.runtime import store
+from anex.runtime.functions import Functions
 from anex.runtime.generate import Completion
 from anex.runtime.sampling import Sampling, make_sampler
-from anex.runtime.session import Logits, Progress, Session, checked_context
+from anex.runtime.session import Logits, Session, checked_context
 
 DEFAULT_TOKENS = 256
 """Tokens of a completion where the caller names no number."""
 
+DEFAULT_ENGINE, DEFAULT_NUMERICS = "emulator", "fp16"
+
+_SAMPLING = Sampling()
+
 
 class Model:
-    """A model on an engine; one conversation at a time.
+    """A model on an engine, with one conversation.
 
     with anex.load("model.gguf") as model:
         for piece in model.generate("Once upon a time"):
@@ -29,12 +37,14 @@ class Model:
 
     Attributes:
         config: The decoder it is.
-        session: The model's state on the engine.
+        session: Its conversation.
+        functions: What is compiled of it; further conversations are `Session(model.functions)`.
     """
 
-    def __init__(self, prepared: Prepared, session: Session) -> None:
+    def __init__(self, prepared: Prepared, functions: Functions, context: int | None = None) -> None:
         self.config: DecoderConfig = prepared.config
-        self.session = session
+        self.session = Session(functions, context=context)
+        self.functions = functions
         self._prepared = prepared
 
     @property
@@ -57,12 +67,12 @@ class Model:
         prompt: str | Sequence[int],
         *,
         n_predict: int = DEFAULT_TOKENS,
-        temperature: float = 0.8,
-        top_k: int = 40,
-        top_p: float = 0.95,
-        min_p: float = 0.05,
-        repeat_penalty: float = 1.0,
-        repeat_last_n: int = 64,
+        temperature: float = _SAMPLING.temperature,
+        top_k: int = _SAMPLING.top_k,
+        top_p: float = _SAMPLING.top_p,
+        min_p: float = _SAMPLING.min_p,
+        repeat_penalty: float = _SAMPLING.repeat_penalty,
+        repeat_last_n: int = _SAMPLING.repeat_last_n,
         seed: int | None = None,
         stop: Sequence[str] = (),
     ) -> Completion:
@@ -108,7 +118,8 @@ class Model:
 
     def close(self) -> None:
         """Release memory; the model cannot be used any more."""
-        self.session.close()
+        self.session.reset()
+        self.functions.close()
         self._prepared.close()
 
     def __enter__(self) -> Model:
@@ -123,8 +134,8 @@ class Model:
 def load(
     path: StrPath,
     *,
-    engine: str = "emulator",
-    numerics: str = "fp16",
+    engine: str = DEFAULT_ENGINE,
+    numerics: str = DEFAULT_NUMERICS,
     context: int | None = None,
     cache_dir: StrPath | None = None,
     threads: int | None = None,
@@ -149,22 +160,34 @@ def load(
         ResourceError: The cache cannot be written.
         LoadError: There is no such engine here.
     """
-    root = store.folder(cache_dir)
-    most = store.limit()
-    converting = None if progress is None else (lambda done, total: progress("convert", done, total))
-    file = load_gguf(path)
-    try:
+    root, most = store.folder(cache_dir), store.limit()
+    with ExitStack() as opened:
+        file = opened.enter_context(load_gguf(path))
         checked_context(context, file.config.context_length)
         if text:
             _ = file.tokenizer
         chosen = find_engine(engine, numerics=numerics, threads=threads, cache=store.compiled(root))
-    except AnexError:
-        file.close()
-        raise
-    prepared = convert(file, store.models(root), converting)
-    session = Session(prepared, chosen, context=context, progress=progress, compilers=threads)
-    used = (prepared.blob_path.parents[1], store.compiled(root))
-    for entry in used:
-        store.touch(entry)
-    store.evict(root, used, most)
-    return Model(prepared, session)
+        opened.pop_all()  # from here on `_ready` closes it
+    return _ready(file, chosen, root, most, context, threads, progress)
+
+
+def _ready(
+    file: ModelFile,
+    engine: Engine,
+    root: Path,
+    most: int,
+    context: int | None,
+    compilers: int | None,
+    progress: Progress | None,
+) -> Model:
+    """The model, its weights in the cache at `root`, which then holds at most `most` bytes; or all closed."""
+    with ExitStack() as opened:
+        prepared = opened.enter_context(convert(file, store.models(root), progress))
+        functions = opened.enter_context(Functions(prepared, engine, progress=progress, compilers=compilers))
+        model = Model(prepared, functions, context)
+        used = (prepared.folder, store.compiled(root))
+        for entry in used:
+            store.touch(entry)
+        store.evict(root, used, most)
+        opened.pop_all()  # the model closes them
+        return model

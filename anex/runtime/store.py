@@ -19,6 +19,7 @@ from pathlib import Path
 
 from anex.errors import InputError
 from anex.files import StrPath, refusal
+from anex.models import INDEX
 
 FOLDER_VARIABLE = "ANEX_CACHE"
 """Environment variable that names the cache folder."""
@@ -28,7 +29,6 @@ LIMIT_VARIABLE = "ANEX_CACHE_LIMIT"
 
 DEFAULT_LIMIT = 32 << 30
 
-_INDEX = "weights.json"
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
@@ -103,7 +103,7 @@ def entries(root: Path) -> list[Entry]:
 
 def touch(path: Path) -> None:
     """Note that an entry is used now; a cache that cannot be written stays as it is."""
-    for part in (path / _INDEX, path):
+    for part in (path / INDEX, path):
         try:
             os.utime(part)
             return
@@ -121,7 +121,7 @@ def remove(chosen: Iterable[Entry]) -> int:
     for entry in chosen:
         try:
             # Without its index an entry counts as not there, whatever becomes of the rest.
-            (entry.path / _INDEX).unlink(missing_ok=True)
+            (entry.path / INDEX).unlink(missing_ok=True)
             shutil.rmtree(entry.path)
         except FileNotFoundError:
             continue  # another process was faster
@@ -173,7 +173,7 @@ def _nbytes(path: Path) -> int:
 
 
 def _used(path: Path) -> float:
-    for part in (path / _INDEX, path):
+    for part in (path / INDEX, path):
         try:
             return part.stat().st_mtime
         except FileNotFoundError:

@@ -93,6 +93,7 @@ def test_run_says_what_it_took_when_asked(anex: Run, tiny_gguf: Path, tmp_path: 
     )
     assert done.returncode == 0
     assert not done.stdout.startswith("the rain")
+    assert "\nemulator, fp16 · " in done.stderr  # an emulator is not taken for silicon
     assert "prompt tokens at" in done.stderr
     assert "peak memory" in done.stderr
 
@@ -150,7 +151,9 @@ def test_cache(tmp_path: Path, tiny_gguf: Path, capsys: pytest.CaptureFixture[st
 def test_engines(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["engines", "--json"]) == 0
     content = json.loads(capsys.readouterr().out)
-    assert {"name": "emulator", "usable": True, "missing": ""} in content["engines"]
+    (emulator,) = (entry for entry in content["engines"] if entry["name"] == "emulator")
+    assert (emulator["usable"], emulator["missing"]) == (True, "")
+    assert "native matmul" in emulator["note"]
 
 
 def test_imports_are_light() -> None:

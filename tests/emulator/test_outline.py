@@ -89,6 +89,22 @@ def test_layers_become_one_block(layers, before, after, kinds):
     assert instances >= layers - 1
 
 
+def test_the_next_best_period_is_taken_where_the_best_is_wired_differently():
+    """Odd layers add the value after `sin`, even ones that after `cos`: only two layers repeat."""
+    b = Builder("main")
+    y = b.input("x", DType.FP32, (1, 4))
+    for i in range(6):
+        first = b.op("sin", x=y)
+        second = b.op("cos", x=first)
+        z = second
+        for kind in ("abs", "tanh", "sigmoid", "square", "exp"):
+            z = b.op(kind, x=z)
+        y = b.op("add", x=z, y=second if i % 2 else first)
+    ops, found = cut(b.finish({"y": y}))
+    assert [(len(s.ops), len(s.bindings)) for s in found] == [(16, 3)]
+    assert [op.kind for s in found for _ in s.bindings for op in s.ops] == [op.kind for op in ops]
+
+
 def test_layers_with_another_op_in_one_of_them_stay_right():
     b = Builder("main")
     y = b.input("x", DType.FP32, (1, 4))

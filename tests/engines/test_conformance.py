@@ -3,15 +3,16 @@
 import numpy as np
 import pytest
 
-from anex.engines import Surface, engine
+from anex.engines import HostSurface, Port, Surface, engine
 from anex.engines.conformance import cases, run
 from anex.engines.emulator import EmulatorEngine
 from anex.engines.surface import strides
-from anex.errors import LoadError, SurfaceError
+from anex.errors import CompileError, LoadError, SurfaceError
+from anex.mil.examples import examples
 from anex.mil.types import DType, TensorType
 
 # Ops are dealt to a few tests so that they run side by side.
-GROUPS = 6
+GROUPS = 4
 
 
 def dealt(level, group):
@@ -37,11 +38,11 @@ class WrongEngine(EmulatorEngine):
         executable = super().compile(program, blob)
         call = executable.call
 
-        def wrong(function, inputs):
+        def wrong(function, inputs, state=None):
             names = list(inputs)
             same = len({np.shape(a) for a in inputs.values()}) == 1
             mixed = dict(zip(names, [inputs[n] for n in reversed(names)], strict=True)) if same else inputs
-            results = call(function, mixed)
+            results = call(function, mixed, state)
             return {k: v * v.dtype.type(1 + 2**-9) if v.dtype.kind == "f" else v for k, v in results.items()}
 
         executable.call = wrong
@@ -57,15 +58,52 @@ def test_a_wrong_engine_is_found_and_its_failure_can_be_repeated():
     assert found["binding:by-name"].command.endswith("emulator --numerics fp16 --only binding:by-name")
 
 
+class PickyEngine(EmulatorEngine):
+    """Refuses what calls floor, and knows how many functions it was handed."""
+
+    compiled = 0
+
+    def compile(self, program, blob):
+        self.compiled += 1
+        if any(op.kind == "floor" for op in program.functions["main"].ops):
+            raise CompileError("no floor")
+        return super().compile(program, blob)
+
+
+def test_a_refused_call_is_found_among_those_of_one_function():
+    picky = PickyEngine()
+    with np.errstate(all="ignore"):
+        count, failures = run(picky, "fp16", ["ceil", "floor", "round"])
+    refused = {f"floor:{e.name}" for e in examples("floor")}
+    assert {f.id for f in failures} == refused
+    assert len(refused) < count
+    assert all("no floor" in f.reason and f.command.endswith(f"--only {f.id}") for f in failures)
+
+
+def test_calls_of_one_function_are_compiled_together():
+    picky = PickyEngine()
+    count, failures = run(picky, "fp16", ["ceil", "round"])
+    assert not failures
+    assert picky.compiled == len({e.opset for kind in ("ceil", "round") for e in examples(kind)}) < count
+
+
+def surface_of(*shape):
+    return Port.padded("x", TensorType(DType.FP16, shape), np.dtype(np.float16)).surface()
+
+
 def test_surfaces_have_the_engines_layout():
-    surface = Surface(TensorType(DType.FP16, (2, 3, 4, 5)))
+    surface = surface_of(2, 3, 4, 5)
+    assert isinstance(surface, Surface)
+    assert isinstance(surface, HostSurface)
     assert surface.array.strides == (3 * 4 * 64, 4 * 64, 64, 2)
     assert surface.memory.ctypes.data % 16384 == 0
     assert surface.nbytes % 16384 == 0
     assert not surface.is_packed
     surface.array[1, 2, 3, 4] = 7
     assert surface.memory[3 * 4 * 64 + 2 * 4 * 64 + 3 * 64 + 8 :][:2].view(np.float16) == 7
-    assert Surface(TensorType(DType.FP16, (1, 64, 1, 32))).is_packed
+    assert surface_of(1, 64, 1, 32).is_packed
+    assert surface_of().array.shape == ()
+    assert surface_of(0, 32).array.size == 0
     assert strides((3, 32), 2) == (64, 2)
     with pytest.raises(SurfaceError, match="float32"):
         surface.write(np.zeros((2, 3, 4, 5), np.float32))

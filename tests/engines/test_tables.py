@@ -6,29 +6,15 @@ import pytest
 
 from anex.emulator.lowering import lowerings
 from anex.engines.conformance import NOT_CALLED, formulas
-from anex.mil.constexpr import KINDS as CONSTEXPR
 from anex.mil.examples import examples
 from anex.mil.ops import kinds
 
-STATE = {
-    "read_state": "no engine of ours keeps memory between calls; caches are ports",
-    "write_state": "as read_state",
-    "coreml_update_state": "coremltools' own form, never in a file; its type rule refuses it",
-    "non_zero": "the shape of its result depends on data, which no engine takes",
-}
-"""Ops that files hold and no engine executes, with the reason."""
-
-EXEMPT = {
-    **STATE,
-    **dict.fromkeys(CONSTEXPR, "folded when a program is loaded"),
-    "const": "is no computation",
-}
-CALLED = [kind for kind in kinds() if kind not in EXEMPT]
+CALLED = [kind for kind in kinds() if kind not in NOT_CALLED]
 
 
-def test_the_exemptions_are_those_of_the_conformance_suite() -> None:
-    assert set(EXEMPT) == set(NOT_CALLED)
-    assert set(EXEMPT) <= set(kinds())
+def test_every_exemption_is_an_op_and_has_a_reason() -> None:
+    assert set(NOT_CALLED) <= set(kinds())
+    assert all(NOT_CALLED.values())
 
 
 @pytest.mark.parametrize("table", ["lowering", "formula"])

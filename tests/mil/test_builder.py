@@ -5,7 +5,7 @@ import pytest
 
 from anex.errors import InputError
 from anex.mil.builder import Builder
-from anex.mil.ir import Literal, Program
+from anex.mil.ir import Block, Literal, Op, Program, Value
 from anex.mil.types import DType, TensorType
 from anex.mil.verify import verify
 
@@ -63,3 +63,18 @@ def test_results_that_no_op_computes_are_refused():
         b.finish({"out": b.const(1.0)})
     with pytest.raises(InputError, match="parameter"):
         b.finish({"x": b.op("exp", x=x)})
+
+
+def test_a_result_that_is_renamed_is_renamed_where_nested_blocks_use_it():
+    kind, name = TensorType(F16, (1, 32)), "out"
+    b = Builder("main")
+    x = b.input("x", F16, (1, 32))
+    y = b.op("exp", x=x)
+    z = Value("z", kind)
+    # The builder makes no blocks itself; a program that was read can be continued by it.
+    b._ops.append(
+        Op("cond", {"pred": b.const(True)}, (z,), blocks=(Block((), (), (y,)), Block((), (), (x,))))
+    )
+    function = b.finish({name: y, "z": z})
+    verify(Program({"main": function}))
+    assert function.ops[-1].blocks[0].outputs == (Value(name, kind),)

@@ -18,6 +18,7 @@ from anex.errors import InputError, UnsupportedError
 from anex.mil.examples import Example, examples
 from anex.mil.ir import BlobRef, Literal, Value
 from anex.mil.ops import Call, infer, kinds, lookup
+from anex.mil.text.literals import int_range
 from anex.mil.types import DType, TensorType, Type
 
 NUMBERS: list[Any] = [
@@ -41,8 +42,8 @@ def literals(dtype: DType) -> tuple[Literal, ...]:
 def fits(value: Any, dtype: DType) -> bool:
     if dtype is DType.STRING or not dtype.is_int:
         return True
-    info = np.iinfo(dtype.numpy)
-    return all(info.min <= n <= info.max for n in np.asarray(value, object).ravel())
+    low, high = int_range(dtype)
+    return all(low <= n <= high for n in np.asarray(value, object).ravel())
 
 
 def types(kind: TensorType) -> Iterator[TensorType]:
@@ -138,7 +139,8 @@ def test_a_short_setting_in_the_blob_file_is_refused_by_name(kind: str) -> None:
             assert param is not None
             if not isinstance(literal, Literal) or not param.const or param.rank is None:
                 continue
-            if literal.type.dtype.is_float or literal.type.size >= 10:  # type: ignore[union-attr]
+            assert isinstance(literal.type, TensorType)
+            if literal.type.dtype.is_float or literal.type.size >= 10:
                 continue
             hidden = Literal(literal.type, BlobRef("@model_path/weights/weight.bin", 64))
             call = Call(decl, {**bound, name: hidden}, lambda o: o if isinstance(o, Literal) else None)

@@ -80,7 +80,7 @@ MUTATIONS: dict[str, tuple[str, str, str]] = {
     "blob path": (
         "@model_path/weights/weight.bin",
         "@model_path/../weight.bin",
-        "is not '@model_path/weights/",
+        "does not stay inside @model_path/",
     ),
     "blob of unknown shape": (
         "val = tensor<fp16, [64]>",
@@ -385,3 +385,41 @@ def test_a_real_blob_file_is_a_blob(tmp_path: Path) -> None:
         assert "holds 8 bytes of fp16" in wrong_size.what
         (missing,) = problems(parse(text.format(2, ref.offset + 64)), blob)
         assert f"blob offset {ref.offset + 64}: no record" in missing.what
+
+
+BOTH = (
+    "program(1.3) { func main<ios18>(tensor<fp16, [2, 2]> x) { "
+    "tensor<fp16, [2, 2]> u = mul(x = x, y = tensor<fp16, [2, 2]>("
+    'BLOBFILE(path = string("@model_path/a.bin"), offset = uint64(64)))); '
+    "tensor<fp16, [2, 2]> y = mul(x = u, y = tensor<fp16, [2, 2]>("
+    'BLOBFILE(path = string("@model_path/b.bin"), offset = uint64(64)))); } -> (y); }'
+)
+
+
+def test_each_weight_file_is_looked_at_under_its_own_path(tmp_path: Path) -> None:
+    files = {}
+    for name, shape in (("a", (2, 2)), ("b", (3, 3))):
+        with BlobWriter(tmp_path / name) as writer:
+            writer.add(np.ones(shape, np.float16), DType.FP16)
+        files[f"@model_path/{name}.bin"] = BlobFile(tmp_path / name)
+    (found,) = problems(parse(BOTH), files)
+    assert (found.where, "holds 18 bytes of fp16" in found.what) == ("function 'main', mul 'y'", True)
+    assert problems(parse(BOTH)) == []
+    for given in ({}, {"@model_path/a.bin": files["@model_path/a.bin"]}, files["@model_path/a.bin"]):
+        whats = [error.what for error in problems(parse(BOTH), given)]
+        assert whats[-1] == "refers to the weight file '@model_path/b.bin', but it was not given"
+
+
+@pytest.mark.parametrize("kind", ["tensor<fp16, [{0}, {0}]>", "state<tensor<fp16, [{0}, {0}]>>"])
+def test_a_value_has_at_most_2_to_the_40_elements(kind: str) -> None:
+    body = "tensor<fp16, [1]> y = relu(x = x);"
+    text = f"program(1.3) {{{{ func main<ios18>({{}} s, tensor<fp16, [1]> x) {{{{ {body} }}}} -> (y); }}}}"
+    assert problems(parse(text.format(kind.format(2**20))), engine=True) == []
+    (found,) = problems(parse(text.format(kind.format(2**20 + 1))), engine=True)
+    assert "more than 2**40 elements" in found.what
+    sizes = "[2000000000, 2000000000, 2000000000, 2000000000]"
+    tile = f"tensor<fp16, {sizes}> y = tile(x = x, reps = tensor<int32, [4]>({sizes}));"
+    (found, *_) = problems(
+        parse(f"program(1.3) {{ func main<ios18>(tensor<fp16, [1, 1, 1, 1]> x) {{ {tile} }} -> (y); }}")
+    )
+    assert "more than 2**40 elements" in found.what

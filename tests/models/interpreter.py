@@ -13,7 +13,7 @@ import numpy as np
 from anex.mil.blob import BlobFile
 from anex.mil.ir import Function, Literal, Op, Operand
 from anex.models import EMPTY, Prepared, Rungs, decode_name, head_name, mask, plan, tables
-from anex.models.layout import LANE, cache_surfaces
+from anex.models.layout import LANE
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -57,7 +57,7 @@ OPS: dict[str, Callable[[Mapping[str, Any]], Array]] = {
     "transpose": lambda a: a["x"].transpose(a["perm"]),
     "concat": lambda a: np.concatenate(a["values"], axis=int(a["axis"])),
     "slice_by_size": _slice,
-    "pad": lambda a: np.pad(a["x"], [(0, 0)] * (a["x"].ndim - 1) + [tuple(a["pad"])]),
+    "pad": lambda a: np.pad(a["x"], np.reshape(a["pad"], (-1, 2))),
 }
 
 
@@ -115,7 +115,7 @@ class Session:
         self.rungs = Rungs(self.config.context_length)
         self.functions: dict[str, Function] = {}
         self.past = 0
-        self.columns = {s.input: np.zeros((1, s.channels, 1, 0)) for s in cache_surfaces(self.config)}
+        self.columns = {s.input: np.zeros((1, s.channels, 1, 0)) for s in model.caches}
 
     def feed(self, ids: Array, chunks: tuple[int, ...] = (32, 128, 512)) -> Array:
         """Takes tokens in by prefill calls; returns logits `[len(ids), vocabulary]`."""
@@ -124,7 +124,7 @@ class Session:
         for call in calls:
             outputs = self._call(call.function, ids[start : start + call.count], call.chunk, call.cached)
             out.append(self._head(outputs["o00_hidden"])[: call.count])
-            for surface in cache_surfaces(self.config):
+            for surface in self.model.caches:
                 self._append(surface.input, outputs[surface.output][..., : call.count])
             start, self.past = start + call.count, self.past + call.count
         return np.concatenate(out)
@@ -133,11 +133,12 @@ class Session:
         """Takes one token in by a decode call; returns its logits."""
         cached = self.rungs.holding(self.past)
         outputs = self._call(decode_name(cached), np.array([token]), LANE, cached, rows=1)
-        for surface in cache_surfaces(self.config):
+        for surface in self.model.caches:
             row = outputs[surface.output].reshape(-1)[: surface.channels]
             self._append(surface.input, row[None, :, None, None])
         self.past += 1
-        logits: Array = outputs["o00_logits"].reshape(-1)[: self.config.vocab_size]
+        tiles = [outputs[name].reshape(-1) for name in sorted(outputs) if name.startswith("o00_logits")]
+        logits: Array = np.concatenate(tiles)[: self.config.vocab_size]
         return logits
 
     def _call(self, name: str, ids: Array, width: int, cached: int, rows: int = 0) -> dict[str, Array]:
@@ -150,7 +151,7 @@ class Session:
         held[: self.past] = np.arange(self.past)
         wide = np.float64 if self.exact else np.float16
         cos, sin = (t.astype(wide)[None, None] for t in tables(config.rope, positions))
-        bias = mask(positions, held, config.sliding_window)[: rows or width]
+        bias = mask(positions, held, config.attention.window)[: rows or width]
         inputs = {"i00_x": x, "i01_cos": cos, "i02_sin": sin, "i03_mask": bias[None, None]}
         for port, columns in self.columns.items() if cached else ():
             # What a free cache column holds must not matter.
@@ -162,7 +163,8 @@ class Session:
         out = []
         for start in range(0, hidden.shape[3], LANE):
             inputs = {"i00_hidden": hidden[..., start : start + LANE]}
-            out.append(self.engine.run(self._function(head_name()), inputs)["o00_logits"][0, 0])
+            tiles = self.engine.run(self._function(head_name()), inputs)
+            out.append(np.concatenate([tiles[name][0, :, 0] for name in sorted(tiles)]).T)
         logits: Array = np.concatenate(out)[:, : self.config.vocab_size]
         return logits
 

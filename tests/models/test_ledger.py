@@ -12,7 +12,7 @@ from tiny_llama import TINY, Tiny
 
 from anex.errors import AnexError, InputError, UnsupportedError
 from anex.models import Ledger, load_gguf
-from anex.models.config import from_metadata
+from anex.models.metadata import from_metadata
 
 MODEL = Tiny("ledger", n_kv_heads=2)
 

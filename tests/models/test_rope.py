@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anex.models import EMPTY, MASKED, Rope, mask, tables
-from anex.models.rope import half_split_rows, llama3_freq_factors
+from anex.models.rope import half_split_rows
 
 
 @given(
@@ -41,43 +41,21 @@ def test_a_far_position_keeps_its_angle() -> None:
     assert (cos[0, 0], sin[0, 0]) == (math.cos(100_003), math.sin(100_003))
 
 
-@given(st.integers(1, 6), st.integers(0, 5), st.booleans(), st.integers(0, 2**32))
-def test_scores_do_not_depend_on_the_row_order(pairs: int, rest: int, interleaved: bool, seed: int) -> None:
+@given(st.integers(1, 6), st.integers(0, 5), st.integers(0, 2**32))
+def test_scores_do_not_depend_on_the_row_order(pairs: int, rest: int, seed: int) -> None:
     """Interleaved rotation of a head, reordered, is half-split rotation of the reordered head."""
     dims, size = 2 * pairs, 2 * pairs + rest
-    rope = Rope(dims, interleaved=interleaved)
-    order = half_split_rows(rope, size)
+    order = half_split_rows(dims, size)
     assert sorted(order) == list(range(size))
     x = np.random.default_rng(seed).standard_normal(size)
-    cos, sin = (table[:, 0] for table in tables(rope, [5]))
-    first, second = (
-        (np.arange(0, dims, 2), np.arange(1, dims, 2)) if interleaved else np.split(np.arange(dims), 2)
-    )
+    cos, sin = (table[:, 0] for table in tables(Rope(dims), [5]))
+    first, second = np.arange(0, dims, 2), np.arange(1, dims, 2)
     turned = x.copy()
     turned[first] = x[first] * cos - x[second] * sin
     turned[second] = x[second] * cos + x[first] * sin
     y = x[order]
     halves = y[:pairs] * cos - y[pairs:dims] * sin, y[pairs:dims] * cos + y[:pairs] * sin
     assert np.allclose(turned[order], np.concatenate([*halves, y[dims:]]), rtol=0, atol=1e-14)
-
-
-def test_llama3_factors_are_the_reference_implementation() -> None:
-    """`apply_scaling` of Meta's llama-models, term by term, with the numbers of Llama 3.1."""
-    found = llama3_freq_factors(
-        128, 500000.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_context=8192
-    )
-    for j, divisor in enumerate(found):
-        freq = 500000.0 ** (-2 * j / 128)
-        wavelength = 2 * math.pi / freq
-        if wavelength < 8192 / 4.0:
-            expected = freq
-        elif wavelength > 8192 / 1.0:
-            expected = freq / 8.0
-        else:
-            smooth = (8192 / wavelength - 1.0) / (4.0 - 1.0)
-            expected = (1 - smooth) * freq / 8.0 + smooth * freq
-        assert freq / divisor == pytest.approx(expected, rel=1e-12)
-    assert (found[0], found[-1]) == (1.0, 8.0)
 
 
 @given(st.integers(0, 8), st.integers(1, 6), st.integers(0, 3), st.one_of(st.none(), st.integers(1, 10)))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiny_llama import TINY, Tiny
 
-from anex.errors import InputError, ResourceError
-from anex.mil.blob import BlobFile
-from anex.mil.ir import BlobRef
-from anex.models import Prepared, load_gguf, plan, prepare, weights
+from anex.errors import InputError, ResourceError, UnsupportedError
+from anex.mil import BlobFile, BlobRef, BlobWriter
+from anex.models import Ledger, Prepared, families, load_gguf, plan, prepare, weights
 
 BY_NAME = {model.name: model for model in TINY}
 
@@ -39,16 +40,17 @@ def test_every_weight_is_the_tensor_of_the_file(tmp_path: Path) -> None:
     model = BY_NAME["biases"]
     tensors, found = tiny_llama.tensors(model), arrays_of(opened(tmp_path, model))
     layer = {
-        "wq": half_split(tensors["blk.1.attn_q.weight"], 16)[:, :, None, None],
+        # 1/sqrt(16) of the scores is in wq and bq, sqrt(64) of the mean in the norms.
+        "wq": half_split(tensors["blk.1.attn_q.weight"], 16)[:, :, None, None] / 4,
         "wk": half_split(tensors["blk.1.attn_k.weight"], 16)[:, :, None, None],
         "wv": tensors["blk.1.attn_v.weight"][:, :, None, None],
         "wo": tensors["blk.1.attn_output.weight"][:, :, None, None],
         "w_gate": tensors["blk.1.ffn_gate.weight"][:, :, None, None],
         "w_up": tensors["blk.1.ffn_up.weight"][:, :, None, None],
         "w_down": tensors["blk.1.ffn_down.weight"][:, :, None, None],
-        "attn_norm": tensors["blk.1.attn_norm.weight"][None, :, None, None],
-        "ffn_norm": tensors["blk.1.ffn_norm.weight"][None, :, None, None],
-        "bq": half_split(tensors["blk.1.attn_q.bias"], 16)[None, :, None, None],
+        "attn_norm": tensors["blk.1.attn_norm.weight"][None, :, None, None] * 8,
+        "ffn_norm": tensors["blk.1.ffn_norm.weight"][None, :, None, None] * 8,
+        "bq": half_split(tensors["blk.1.attn_q.bias"], 16)[None, :, None, None] / 4,
         "bk": half_split(tensors["blk.1.attn_k.bias"], 16)[None, :, None, None],
         "bv": tensors["blk.1.attn_v.bias"][None, :, None, None],
         "bo": tensors["blk.1.attn_output.bias"][None, :, None, None],
@@ -58,9 +60,9 @@ def test_every_weight_is_the_tensor_of_the_file(tmp_path: Path) -> None:
     }
     for role, expected in layer.items():
         assert np.array_equal(found[f"l1_{role}"], expected), role
-    assert np.array_equal(found["norm"], tensors["output_norm.weight"][None, :, None, None])
-    assert np.array_equal(found["head"], tensors["output.weight"][:, :, None, None])
-    assert set(found) == {"embed", "head", "norm"} | {f"l{i}_{role}" for i in range(2) for role in layer}
+    assert np.array_equal(found["norm"], tensors["output_norm.weight"][None, :, None, None] * 8)
+    assert np.array_equal(found["head0"], tensors["output.weight"][:, :, None, None])
+    assert set(found) == {"embed0", "head0", "norm"} | {f"l{i}_{role}" for i in range(2) for role in layer}
 
 
 def test_fused_rows_are_taken_apart(tmp_path: Path) -> None:
@@ -68,20 +70,124 @@ def test_fused_rows_are_taken_apart(tmp_path: Path) -> None:
     tensors, found = tiny_llama.tensors(model), arrays_of(opened(tmp_path, model))
     for suffix, roles in (("weight", ("wq", "wk", "wv")), ("bias", ("bq", "bk", "bv"))):
         q, k, v = np.split(tensors[f"blk.0.attn_qkv.{suffix}"], [64, 96])
-        for role, expected in zip(roles, (half_split(q, 16), half_split(k, 16), v), strict=True):
+        for role, expected in zip(roles, (half_split(q, 16) / 4, half_split(k, 16), v), strict=True):
             assert np.array_equal(found[f"l0_{role}"].reshape(expected.shape), expected), role
 
 
 def test_a_tied_head_is_the_embedding_table_itself(tmp_path: Path) -> None:
     model = BY_NAME["mqa_tied_odd"]
     ready = opened(tmp_path, model)
-    embed, head = ready.weights["embed"], ready.weights["head"]
+    embed, head = ready.weights["embed0"], ready.weights["head0"]
     assert isinstance(embed.data, BlobRef)
     assert embed.data == head.data
-    found = arrays_of(ready)["head"]
+    found = arrays_of(ready)["head0"]
     assert found.shape == (128, 64, 1, 1)
     assert np.array_equal(found[:101, :, 0, 0], tiny_llama.tensors(model)["token_embd.weight"])
     assert not found[101:].any()
+
+
+class Arrays:
+    """Tensors that lie in memory: what any file format has to offer."""
+
+    files: tuple[Path, ...] = ()
+    nbytes = 0
+
+    def __init__(self, arrays: dict[str, Any]) -> None:
+        self.arrays = arrays
+
+    @property
+    def tensors(self) -> Any:
+        return self.arrays
+
+    def rows(self, tensor: str, start: int, stop: int, dtype: Any = np.float32) -> Any:
+        return self.arrays[tensor][start:stop].astype(dtype)
+
+    def array(self, tensor: str, dtype: Any = np.float32) -> Any:
+        return self.arrays[tensor].astype(dtype)
+
+    def fingerprint(self) -> bytes:
+        return b""
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_recipe_says_where_weights_are_and_what_becomes_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other names, matrices as [in, out], q and k in one tensor, norms as their distance from 1."""
+    model = BY_NAME["wide_heads"]
+    tensors = tiny_llama.tensors(model)
+    moved: dict[str, Any] = {}
+    for name, array in tensors.items():
+        if "norm" in name:
+            moved["my." + name] = array - 1.0
+        elif ".ffn_" in name:
+            moved["my." + name] = np.ascontiguousarray(array.T)
+        elif ".attn_q." not in name and ".attn_k." not in name:
+            moved["my." + name] = array
+    for i in range(model.n_layers):
+        moved[f"qk.{i}"] = np.concatenate([tensors[f"blk.{i}.attn_{x}.weight"] for x in "qk"])
+    plain = families.recipe("llama")
+    plan = replace(
+        plain,
+        names={role: "my." + name for role, name in plain.names.items()},
+        fused={"qk.{layer}": ("wq", "wk")},
+        transforms={
+            **plain.transforms,
+            **dict.fromkeys(("w_gate", "w_up", "w_down"), ("transpose",)),
+            **dict.fromkeys(("norm", "attn_norm", "ffn_norm"), ("plus_one",)),
+        },
+    )
+    monkeypatch.setattr(weights, "CHUNK_BYTES", 8192)
+    with opened(tmp_path, model) as ready:
+        expected = arrays_of(ready)
+        config = ready.config
+    file, ledger = Arrays(moved), Ledger("memory")
+    found, sources = weights.resolve(config, file.tensors, ledger, plan)
+    assert found == config
+    with BlobWriter(tmp_path / "other.bin") as writer:
+        literals = weights.write_blob(file, config, sources, writer)
+    with BlobFile(tmp_path / "other.bin") as blob:
+        for name, literal in literals.items():
+            # 1 + (gamma - 1) is rounded in float32, which may cost the last bit of fp16.
+            np.testing.assert_allclose(
+                blob.array(literal), expected[name], rtol=1e-3 if "norm" in name else 0
+            )
+    assert literals.keys() == expected.keys()
+
+
+def test_every_role_of_a_family_has_a_name_and_a_shape() -> None:
+    for family in families.families():
+        plan = families.recipe(family)
+        roles = plan.required | plan.optional
+        assert roles <= plan.names.keys() & weights.SHAPES.keys()
+        assert not plan.required & plan.optional
+        steps = {step for names in plan.transforms.values() for step in names}
+        assert steps <= {*weights.TRANSFORMS, weights.TRANSPOSE}
+
+
+def test_a_role_that_a_family_does_not_have_is_refused(tmp_path: Path) -> None:
+    """A bias in the file must not switch one on where the family has none."""
+    plain = families.recipe("llama")
+    plan = replace(plain, optional=plain.optional - {"bq", "bk", "bv"})
+    with load_gguf(tiny_llama.make(tmp_path, BY_NAME["biases"])) as file:
+        tensors, config = file.file.tensors, file.config
+        with pytest.raises(UnsupportedError, match=r"'blk\.0\.attn_\w+\.bias'"):
+            weights.resolve(config, tensors, Ledger("file"), plan)
+        head = replace(plain, required=plain.required | {"head"}, optional=plain.optional - {"head"})
+        untied = {name: info for name, info in tensors.items() if name != "output.weight"}
+        with pytest.raises(InputError, match=r"'output\.weight'"):
+            weights.resolve(config, untied, Ledger("file"), head)
+
+
+def test_a_constant_that_leaves_fp16_is_refused(tmp_path: Path) -> None:
+    """A gamma of 9,000 is fp16; times sqrt(64) it is not."""
+    arrays = tiny_llama.tensors(BY_NAME["dense"])
+    arrays["blk.1.ffn_norm.weight"][3] = 9000.0
+    path = tiny_llama.write_gguf(tmp_path / "m.gguf", tiny_llama.metadata(BY_NAME["dense"]), arrays)
+    with pytest.raises(InputError, match=r"blk\.1\.ffn_norm\.weight.*constants"):
+        prepare(path, tmp_path / "cache")
 
 
 def test_embedding_rows(tmp_path: Path) -> None:
@@ -100,8 +206,8 @@ def test_chunks_do_not_change_the_blob(tmp_path: Path, monkeypatch: pytest.Monke
         whole = file.write(tmp_path / "whole")
         monkeypatch.setattr(weights, "CHUNK_BYTES", 4096)
         steps: list[tuple[int, int]] = []
-        assert file.write(tmp_path / "pieces", lambda done, total: steps.append((done, total))) == whole
-    blobs = [(tmp_path / name / "weights" / "weight.bin").read_bytes() for name in ("whole", "pieces")]
+        assert file.write(tmp_path / "pieces", lambda _, done, total: steps.append((done, total))) == whole
+    blobs = [(tmp_path / name).read_bytes() for name in ("whole", "pieces")]
     assert blobs[0] == blobs[1]
     assert steps[-1][0] == steps[-1][1]
     assert [done for done, _ in steps] == sorted({done for done, _ in steps})
@@ -134,7 +240,7 @@ def test_a_second_start_converts_nothing(tmp_path: Path) -> None:
     path = tiny_llama.make(tmp_path, BY_NAME["gqa_tied"])
     first = prepare(path, tmp_path / "cache")
     calls: list[int] = []
-    second = prepare(path, tmp_path / "cache", lambda done, total: calls.append(done))
+    second = prepare(path, tmp_path / "cache", lambda stage, done, total: calls.append(done))
     assert not calls
     assert second.blob_path == first.blob_path
     assert dict(second.weights) == dict(first.weights)
@@ -144,6 +250,19 @@ def test_another_file_of_the_same_name_has_its_own_entry(tmp_path: Path) -> None
     path = tiny_llama.make(tmp_path, BY_NAME["dense"])
     first = prepare(path, tmp_path / "cache").blob_path
     tiny_llama.write_gguf(path, tiny_llama.metadata(BY_NAME["biases"]), tiny_llama.tensors(BY_NAME["biases"]))
+    assert prepare(path, tmp_path / "cache").blob_path != first
+
+
+@pytest.mark.parametrize("what", ["a key", "a number"])
+def test_the_same_name_size_and_time_is_not_the_same_model(tmp_path: Path, what: str) -> None:
+    path = tiny_llama.make(tmp_path, BY_NAME["dense"])
+    first, status = prepare(path, tmp_path / "cache").blob_path, path.stat()
+    data = bytearray(path.read_bytes())
+    key = b"llama.attention.layer_norm_rms_epsilon"
+    data[data.index(key) + len(key) + 4 if what == "a key" else len(data) - 2] ^= 1
+    path.write_bytes(data)
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert path.stat().st_size == status.st_size
     assert prepare(path, tmp_path / "cache").blob_path != first
 
 
@@ -162,9 +281,9 @@ def test_a_damaged_entry_is_made_again(tmp_path: Path, damage: str) -> None:
     elif damage == "index cut":
         index.write_bytes(index.read_bytes()[:50])
     elif damage == "index lies":
-        index.write_text(index.read_text().replace('"embed": 64', '"embed": 128'))
+        index.write_text(index.read_text().replace('"embed0": 64', '"embed0": 128'))
     elif damage == "index lacks a weight":
-        index.write_text('{"embed": 64}')
+        index.write_text('{"embed0": 64}')
     elif damage == "blob gone":
         blob.unlink()
     else:

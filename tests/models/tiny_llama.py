@@ -1,8 +1,9 @@
 """Tiny random models of the llama family as GGUF files, the same ones on every machine.
 
 `tools/goldens/llama.py` runs llama.cpp on them and stores its logits; the tests
-make them again and compare.  Weights are F32 but exactly representable in
-fp16, so that storing them as fp16 loses nothing.
+make them again and compare.  Weights are F32, but what anex stores of them is
+exactly representable in fp16: for q that is `w / sqrt(head_dim)`, for a norm
+`gamma · sqrt(dim)`.  So conversion loses nothing, unless a model says otherwise.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ class Tiny:
     """One model.
 
     Attributes:
+        peak: Gain of queries and keys; scores have about its square as standard deviation.
+        exact: Conversion to fp16 loses nothing.
         biases: Roles of the linear layers that add one.
         keys: More metadata, without the prefix `llama.`.
     """
@@ -43,6 +46,8 @@ class Tiny:
     ffn_dim: int = 96
     vocab_size: int = 96
     norm_eps: float = 1e-5
+    peak: float = 2.0
+    exact: bool = True
     tied: bool = False
     fused_qkv: bool = False
     biases: tuple[str, ...] = ()
@@ -81,6 +86,8 @@ TINY = (
         n_kv_heads=2,
         keys={"attention.key_length": 24, "attention.value_length": 24},
     ),
+    Tiny("head_80", dim=160, n_heads=2, n_kv_heads=1, head_dim=80, peak=4.0),
+    Tiny("head_128", dim=256, n_heads=2, n_kv_heads=2, head_dim=128, peak=4.0, norm_eps=1e-6),
     Tiny("linear", keys={"rope.scaling.type": "linear", "rope.scaling.factor": 4.0}),
     Tiny("linear_old_key", keys={"rope.scale_linear": 2.0}),
     Tiny("scaling_off", keys={"rope.scaling.type": "none", "rope.scaling.factor": 4.0}),
@@ -115,36 +122,46 @@ def tensors(model: Tiny) -> Arrays:
     """Every tensor of the file, rows first."""
     rng = _rng(model.name)
 
-    def matrix(rows: int, columns: int, gain: float = 1.0) -> Any:
-        values = rng.standard_normal((rows, columns)) * (gain / np.sqrt(columns))
-        return values.astype(np.float16).astype(np.float32)
+    def stored(values: Any, scale: float) -> Any:
+        """Numbers near `values` that are exact in fp16 once they are multiplied with `scale`."""
+        if not model.exact:
+            return values.astype(np.float32)
+        return ((values * scale).astype(np.float16) / np.float64(scale)).astype(np.float32)
 
-    def vector(size: int, mean: float) -> Any:
-        return (mean + 0.25 * rng.standard_normal(size)).astype(np.float16).astype(np.float32)
+    def matrix(rows: int, columns: int, gain: float = 1.0, scale: float = 1.0) -> Any:
+        return stored(rng.standard_normal((rows, columns)) * (gain / np.sqrt(columns)), scale)
+
+    def vector(size: int, mean: float, scale: float = 1.0) -> Any:
+        return stored(mean + 0.25 * rng.standard_normal(size), scale)
+
+    q_scale, norm_scale = 1.0 / np.sqrt(model.head_dim), np.sqrt(model.dim)
 
     out: Arrays = {"token_embd.weight": matrix(model.vocab_size, model.dim, 4.0)}
-    out["output_norm.weight"] = vector(model.dim, 1.0)
+    out["output_norm.weight"] = vector(model.dim, 1.0, norm_scale)
     if not model.tied:
         out["output.weight"] = matrix(model.vocab_size, model.dim, 2.0)
     for i in range(model.n_layers):
         # Large queries and keys make attention sharp, so that a wrong position shows.
         matrices = {
-            "attn_q": matrix(model.q_dim, model.dim, 2.0),
-            "attn_k": matrix(model.kv_dim, model.dim, 2.0),
+            "attn_q": matrix(model.q_dim, model.dim, model.peak, q_scale),
+            "attn_k": matrix(model.kv_dim, model.dim, model.peak),
             "attn_v": matrix(model.kv_dim, model.dim),
             "attn_output": matrix(model.dim, model.q_dim),
             "ffn_gate": matrix(model.ffn_dim, model.dim),
             "ffn_up": matrix(model.ffn_dim, model.dim),
             "ffn_down": matrix(model.dim, model.ffn_dim),
         }
-        biases = {name: vector(matrices[name].shape[0], 0.0) for name in model.biases}
+        biases = {
+            name: vector(matrices[name].shape[0], 0.0, q_scale if name == "attn_q" else 1.0)
+            for name in model.biases
+        }
         if model.fused_qkv:
             parts = ("attn_q", "attn_k", "attn_v")
             matrices["attn_qkv"] = np.concatenate([matrices.pop(name) for name in parts])
             if biases:
                 biases["attn_qkv"] = np.concatenate([biases.pop(name) for name in parts])
         for norm in ("attn_norm", "ffn_norm"):
-            out[f"blk.{i}.{norm}.weight"] = vector(model.dim, 1.0)
+            out[f"blk.{i}.{norm}.weight"] = vector(model.dim, 1.0, norm_scale)
         out |= {f"blk.{i}.{name}.weight": value for name, value in matrices.items()}
         out |= {f"blk.{i}.{name}.bias": value for name, value in biases.items()}
     if model.freq_factors:

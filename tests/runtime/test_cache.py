@@ -14,7 +14,7 @@ from anex.errors import InputError
 from anex.models import CacheSurface, Rungs
 from anex.runtime import KVCache
 
-LAYOUTS = (CacheSurface(0, 0, 2, 4), CacheSurface(1, 2, 1, 4))
+LAYOUTS = (CacheSurface("i04_cache", "o01_kv", 0, 2, 4), CacheSurface("i05_cache", "o02_kv", 2, 1, 4))
 """Three layers over two surfaces: 16 and 8 channels."""
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -36,7 +36,7 @@ def columns(start: int, count: int, width: int) -> dict[str, Array]:
 
 
 def rows(start: int) -> dict[str, Array]:
-    """One column as decode returns it: a row, padded."""
+    """One column as decode returns it: rows of 32, padded."""
     out = {}
     for layout in LAYOUTS:
         row = np.full((1, 1, 1, 32), np.nan, np.float16)

@@ -13,18 +13,21 @@ from tiny_llama import TINY, Tiny
 
 from anex.engines import engine
 from anex.models import prepare
-from anex.runtime.session import Session
+from anex.runtime import Functions, Session
 
 GOLDENS = Path(__file__).parents[1] / "data" / "llama"
 
 
 def run(folder: Path, model: Tiny, numerics: str, native: bool = True) -> np.ndarray:
     """Logits at the stored positions: a prompt by prefill, then one token at a time."""
-    with prepare(tiny_llama.make(folder, model), folder / "cache") as ready:
-        session = Session(ready, engine("emulator", numerics=numerics, native=native))
+    chosen = engine("emulator", numerics=numerics, native=native)
+    with (
+        prepare(tiny_llama.make(folder, model), folder / "cache") as ready,
+        Functions(ready, chosen) as functions,
+    ):
+        session = Session(functions)
         rows = [session.logits([int(i) for i in model.ids[: tiny_llama.PROMPT]])]
         rows += [session.decode(int(i))[None] for i in model.ids[tiny_llama.PROMPT :]]
-        session.close()
     return np.concatenate(rows)[list(tiny_llama.POSITIONS)]
 
 
@@ -32,10 +35,14 @@ def nmse(found: np.ndarray, wanted: np.ndarray) -> float:
     return float(((found - wanted) ** 2).sum() / (wanted.astype(np.float64) ** 2).sum())
 
 
+PEAKED = {"head_80": 1e-9, "head_128": 1e-8}
+"""Scores of ±50 enlarge float32's error, llama.cpp's own among it."""
+
+
 @pytest.mark.parametrize("model", TINY, ids=[m.name for m in TINY])
 def test_fp32_level_equals_llama_cpp(tmp_path, model):
     wanted = np.load(GOLDENS / f"{model.name}.npz")["logits"]
-    assert nmse(run(tmp_path, model, "fp32"), wanted) < 1e-6
+    assert nmse(run(tmp_path, model, "fp32"), wanted) < PEAKED.get(model.name, 1e-10)
 
 
 @pytest.mark.parametrize("name", ["gqa_tied", "llama3"])
@@ -49,4 +56,4 @@ def test_fp16_level_differs_by_roundings_only(tmp_path, name):
 def test_without_the_native_matmul(tmp_path):
     wanted = np.load(GOLDENS / "biases.npz")["logits"]
     (model,) = (m for m in TINY if m.name == "biases")
-    assert nmse(run(tmp_path, model, "fp32", native=False), wanted) < 1e-6
+    assert nmse(run(tmp_path, model, "fp32", native=False), wanted) < 1e-10

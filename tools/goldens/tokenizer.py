@@ -8,7 +8,7 @@ The texts are those of tests/data/tokenizer/corpus.toml.
 Needs llama.cpp with its Python binding, and the SmolLM2 file for its vocabulary (Apache-2.0). Nothing of
 anex's tokenizer is used. The files that it writes:
 
-* bpe.gguf, utf8.gguf, spm.gguf, smollm2.gguf.xz: vocabularies without weights.
+* bpe.gguf, utf8.gguf, spm.gguf, wpm.gguf, unigram.gguf, smollm2.gguf.xz: vocabularies without weights.
 * <set>.json: for a vocabulary, and for other values of some keys of it, `special` (BOS and EOS added,
   control tokens read) and `plain` (neither) ids of every text, `eog`, `hidden` (tokens without text if
   special tokens are not shown) and `pieces` (token -> bytes).
@@ -23,6 +23,7 @@ import ctypes
 import json
 import lzma
 import re
+import struct
 import tempfile
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
@@ -32,9 +33,10 @@ from typing import Any
 import gguf
 import llama_cpp
 from tokenizers import Tokenizer
-from tokenizers.models import BPE
-from tokenizers.pre_tokenizers import ByteLevel
-from tokenizers.trainers import BpeTrainer
+from tokenizers.models import BPE, Unigram, WordPiece
+from tokenizers.normalizers import BertNormalizer
+from tokenizers.pre_tokenizers import BertPreTokenizer, ByteLevel, Metaspace
+from tokenizers.trainers import BpeTrainer, UnigramTrainer, WordPieceTrainer
 
 ROOT = Path(__file__).parent.parent.parent
 DATA = ROOT / "tests/data/tokenizer"
@@ -56,6 +58,28 @@ EXTRA = {
     "<tool><tool>": USER_DEFINED,
     "    ": USER_DEFINED,
     "<never>": UNUSED,
+}
+BERT_ROLES = {"padding": "[PAD]", "unknown": "[UNK]", "cls": "[CLS]", "bos": "[CLS]", "seperator": "[SEP]"}
+# Prefixes of one another, of one to four bytes, to nothing, to less and to more; as NFKC and its like have.
+REPLACEMENTS = {
+    "\t": " ",
+    "\n": " ",
+    "\r": " ",
+    "\u00a0": " ",
+    "\u3000": " ",
+    "\u200b": "",
+    "\x7f": "",
+    "e\u0301": "é",
+    "a\u0308": "ä",
+    "a\u0308o": "äo",
+    "ﬁ": "fi",
+    "½": "1⁄2",
+    "Ⅷ": "VIII",
+    "Ａ": "A",
+    "𝟙": "1",
+    "…": "...",
+    "👍🏽": "👍",
+    "ﾀ": "タ",
 }
 # Words that are tokens though no merges lead to them.
 UNREACHABLE = ("unreachable", "12", "Ġelsewhere")
@@ -110,6 +134,8 @@ def write_gguf(path: Path, metadata: Metadata) -> None:
             writer.add_uint32(key, value)
         elif isinstance(value, str):
             writer.add_string(key, value)
+        elif isinstance(value, bytes):
+            writer.add_array(key, value)  # an array of unsigned bytes
         else:
             writer.add_array(key, value)
     writer.write_header_to_file()
@@ -183,6 +209,78 @@ def sentencepiece_vocabulary() -> Metadata:
     merged = [-(i // 3) - 0.5 for i in range(len(pieces))]
     scores = [0.0] * (len(tokens) - len(pieces) - 1) + merged + [0.0]
     return vocabulary("llama", tokens, pre="default", scores=scores)
+
+
+def wordpiece_vocabulary() -> Metadata:
+    """A BERT vocabulary as the converter of llama.cpp writes it: ▁ before the words, ## left out."""
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    model = Tokenizer(WordPiece(unk_token="[UNK]"))
+    model.normalizer = BertNormalizer()
+    model.pre_tokenizer = BertPreTokenizer()
+    model.train_from_iterator(TRAINING, WordPieceTrainer(vocab_size=900, show_progress=False))
+    pieces = [text.removeprefix("##") if text.startswith("##") else f"▁{text}" for text in model.get_vocab()]
+    # Words that are only there with capital letters or accents show whether these were taken away.
+    tokens = dict.fromkeys(special, CONTROL) | dict.fromkeys([*sorted(pieces), "▁Hello", "▁é", "▁Ä"], NORMAL)
+    ids = {f"{role}_token_id": special.index(text) for role, text in BERT_ROLES.items()}
+    return {
+        "general.architecture": "bert",
+        f"{GGML}model": "bert",
+        f"{GGML}pre": "default",
+        f"{GGML}tokens": list(tokens),
+        f"{GGML}token_type": list(tokens.values()),
+        **{f"{GGML}{key}": value for key, value in ids.items()},
+    }
+
+
+def unigram_vocabulary() -> Metadata:
+    model = Tokenizer(Unigram())
+    model.pre_tokenizer = Metaspace()
+    trainer = UnigramTrainer(vocab_size=500, unk_token="<unk>", show_progress=False)
+    model.train_from_iterator(TRAINING, trainer)
+    # llama.cpp reads a token up to its first zero byte.
+    pieces = {text: score for text, score in json.loads(model.to_str())["model"]["vocab"] if "\0" not in text}
+    del pieces["<unk>"]
+    # No user-defined token that begins like a replacement or a longer character: llama.cpp takes the first
+    # bytes that a text shares with one for a character that nothing replaces.
+    tokens = EXTRA | dict.fromkeys(pieces, NORMAL) | {"unusual": UNUSED}
+    scores = [pieces.get(text, -20.0 if text == "unusual" else 0.0) for text in tokens]
+    charsmap = compiled(REPLACEMENTS)
+    more = {"scores": scores, "precompiled_charsmap": charsmap, "add_bos_token": True}
+    flags = {"add_space_prefix": True, "remove_extra_whitespaces": True}
+    return vocabulary("t5", tokens, pre="default", **more, **flags)
+
+
+def compiled(replacements: Mapping[str, str]) -> bytes:
+    """SentencePiece's table of replacements: a double array over the bytes of the keys, then the values.
+
+    A node at i has its children at i ^ offset ^ byte, and where a key ends, its value at i ^ offset.
+    """
+    texts = b"".join(value.encode() + b"\0" for value in replacements.values())
+    starts = [0]
+    for value in replacements.values():
+        starts.append(starts[-1] + len(value.encode()) + 1)
+    values = {key.encode(): start for key, start in zip(replacements, starts, strict=False)}
+    prefixes = {key[:end] for key in values for end in range(len(key) + 1)}
+    units = {0: 0}
+
+    def place(prefix: bytes, index: int) -> None:
+        children = [p[-1] for p in prefixes if len(p) == len(prefix) + 1 and p.startswith(prefix)]
+        labels = children + [0] * (prefix in values)
+        if not labels:
+            return
+        offset = next(
+            o for o in range(1, 1 << 20) if not any((index ^ o ^ label) in units for label in labels)
+        )
+        units[index] |= offset << 10 | (prefix in values) << 8
+        for label in labels:
+            units[index ^ offset ^ label] = label if label else 1 << 31 | values[prefix]
+        for byte in sorted(children):
+            place(prefix + bytes([byte]), index ^ offset ^ byte)
+
+    place(b"", 0)
+    size = (max(units) | 0xFF) + 1  # a byte that leads nowhere still leads into the table
+    array = struct.pack(f"<{size}I", *(units.get(i, 0) for i in range(size)))
+    return struct.pack("<I", len(array)) + array + texts
 
 
 def smollm2_vocabulary(path: Path) -> Metadata:
@@ -265,8 +363,15 @@ def main() -> None:
     DATA.mkdir(parents=True, exist_ok=True)
 
     byte_level, utf8, spm = byte_level_vocabulary(), utf8_vocabulary(), sentencepiece_vocabulary()
-    smollm2 = smollm2_vocabulary(arguments.smollm2)
-    for name, metadata in {"bpe": byte_level, "utf8": utf8, "spm": spm, "smollm2": smollm2}.items():
+    vocabularies = {
+        "bpe": byte_level,
+        "utf8": utf8,
+        "spm": spm,
+        "wpm": wordpiece_vocabulary(),
+        "unigram": unigram_vocabulary(),
+        "smollm2": smollm2_vocabulary(arguments.smollm2),
+    }
+    for name, metadata in vocabularies.items():
         write_gguf(DATA / f"{name}.gguf", metadata)
     big = DATA / "smollm2.gguf"
     big.with_suffix(".gguf.xz").write_bytes(lzma.compress(big.read_bytes(), preset=9))
@@ -280,9 +385,20 @@ def main() -> None:
         "spm": ("spm", {}),
         "spm_no_prefix": ("spm", {f"{GGML}add_space_prefix": False, f"{GGML}add_eos_token": True}),
         "spm_strip": ("spm", {"general.name": "Phi-3 mini", f"{GGML}add_bos_token": False}),
+        "wpm": ("wpm", {}),
+        "wpm_cased": ("wpm", {f"{GGML}normalizer.lowercase": False}),
+        "wpm_accents": ("wpm", {f"{GGML}normalizer.strip_accents": False}),
+        "unigram": ("unigram", {}),
+        "unigram_spaces": (
+            "unigram",
+            {f"{GGML}remove_extra_whitespaces": False, f"{GGML}add_bos_token": False},
+        ),
+        "unigram_plain": (
+            "unigram",
+            {f"{GGML}remove_extra_whitespaces": False, f"{GGML}add_space_prefix": False},
+        ),
         "smollm2": ("smollm2", {}),
     }
-    vocabularies = {"bpe": byte_level, "utf8": utf8, "spm": spm, "smollm2": smollm2}
     dump("pre.json", pre_answers(byte_level))
     dump("ends.json", ends_answers(byte_level))
     for name, (base, changes) in sets.items():

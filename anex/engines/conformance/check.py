@@ -54,9 +54,9 @@ def result_types(example: Example) -> tuple[TensorType, ...]:
 
 def dtypes_of(example: Example) -> frozenset[DType]:
     """The element types of an example's arguments and results."""
-    bindings = [_binding(name, argument) for name, argument in example.args.items()]
-    flat = [item for b in bindings for item in (b if isinstance(b, tuple) else (b,))]
-    kinds = [*(item.type for item in flat), *result_types(example)]
+    bindings = {name: _binding(name, argument) for name, argument in example.args.items()}
+    call = mil.Op(example.kind, bindings, ())
+    kinds = [*(operand.type for operand in call.operands()), *result_types(example)]
     return frozenset(kind.dtype for kind in kinds if isinstance(kind, TensorType))
 
 

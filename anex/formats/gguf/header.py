@@ -90,8 +90,13 @@ class Metadata(Mapping[str, Any]):
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What `read_header` found; tensors in the order of the file."""
+    """What `read_header` found; tensors in the order of the file.
 
+    Attributes:
+        nbytes: Size of everything before the tensor data.
+    """
+
+    nbytes: int
     version: int
     alignment: int
     metadata: Metadata
@@ -119,7 +124,7 @@ def read_header(data: memoryview, path: Path) -> Header:
             raise cursor.error(f"tensor {quoted(name)} appears twice")
         names.add(name)
         tensors.append(_located(cursor, TensorInfo(name, shape, kind, offset, 0, path), start, alignment))
-    return Header(version, alignment, metadata, tuple(tensors))
+    return Header(start, version, alignment, metadata, tuple(tensors))
 
 
 def _version(cursor: _Cursor) -> int:

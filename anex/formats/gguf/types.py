@@ -179,6 +179,11 @@ class TensorInfo:
     file: Path
 
     @property
+    def storage(self) -> str:
+        """Name of the storage type."""
+        return self.type.name
+
+    @property
     def width(self) -> int:
         """Elements of one row."""
         return self.shape[-1] if self.shape else 1

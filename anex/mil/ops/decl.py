@@ -139,8 +139,9 @@ class Call:
 
     def _data(self, operand: Operand) -> Any:
         literal = self._constant(operand)
-        held = literal is not None and isinstance(literal.data, np.ndarray)
-        return literal.data.tolist() if literal is not None and held else None
+        if literal is None or not isinstance(literal.data, np.ndarray):
+            return None
+        return literal.data.tolist()
 
     def value(self, name: str, default: Any = None, *, length: int | None = None) -> Any:
         """As `const`, for a value that the type rule cannot do without.

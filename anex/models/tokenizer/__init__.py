@@ -1,4 +1,4 @@
-"""Tokenizers of GGUF files: byte-level BPE and SentencePiece, with llama.cpp's ids."""
+"""Tokenizers of GGUF files, with llama.cpp's ids, and of tokenizer.json, with the tokenizers library's."""
 
 from anex.models.tokenizer.keys import CONSUMED, NEUTRAL, neutral_reason
 from anex.models.tokenizer.tokenizer import StreamDecoder, Tokenizer

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 
 from anex.errors import InputError
 from anex.models.tokenizer import keys
-from anex.models.tokenizer.vocabulary import SPACE_MARK, Vocabulary
+from anex.models.tokenizer.facts import SPACE_MARK
+from anex.models.tokenizer.vocabulary import Vocabulary
 
 _CACHED_WORDS = 65_536
 
@@ -78,7 +79,7 @@ def _word_encoder(vocabulary: Vocabulary) -> Callable[[str], tuple[int, ...]]:
     return encode
 
 
-def _known_runs(word: str, ids: dict[str, int]) -> list[str]:
+def _known_runs(word: str, ids: Mapping[str, int]) -> list[str]:
     """`word` cut around characters that are no token: nothing merges across them."""
     if all(character in ids for character in word):
         return [word]
@@ -98,7 +99,7 @@ def _merger(vocabulary: Vocabulary) -> Callable[[str], list[int]]:
     ids = vocabulary.ids
     byte_level = vocabulary.pre.byte_level
     try:
-        model = BPE(vocab=ids, merges=vocabulary.merges, cache_capacity=0)
+        model = BPE(vocab=dict(ids), merges=vocabulary.merges, cache_capacity=0)
     except Exception as error:  # the library raises nothing narrower
         _check_merges(vocabulary)
         raise InputError(f"the merges do not fit the tokens: {error}", where=keys.MERGES) from error

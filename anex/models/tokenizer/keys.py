@@ -19,6 +19,12 @@ ADD_BOS = "tokenizer.ggml.add_bos_token"
 ADD_EOS = "tokenizer.ggml.add_eos_token"
 ADD_SPACE = "tokenizer.ggml.add_space_prefix"
 SUPPRESS = "tokenizer.ggml.suppress_tokens"
+CLS = "tokenizer.ggml.cls_token_id"
+SEPARATOR = "tokenizer.ggml.seperator_token_id"
+MERGE_SPACES = "tokenizer.ggml.remove_extra_whitespaces"
+CHARSMAP = "tokenizer.ggml.precompiled_charsmap"
+LOWERCASE = "tokenizer.ggml.normalizer.lowercase"
+STRIP_ACCENTS = "tokenizer.ggml.normalizer.strip_accents"
 
 # The roles that a token can have, and the keys that give its id, the later one winning as in llama.cpp.
 ROLE_KEYS: Mapping[str, tuple[str, ...]] = {
@@ -35,9 +41,19 @@ ROLE_KEYS: Mapping[str, tuple[str, ...]] = {
     "fim_sep": ("tokenizer.ggml.fim_sep_token_id",),
 }
 
+# The same of BERT, whose texts begin with a token of another name.
+BERT_ROLE_KEYS: Mapping[str, tuple[str, ...]] = {
+    **ROLE_KEYS,
+    "bos": (CLS, *ROLE_KEYS["bos"]),
+    "sep": (SEPARATOR,),
+}
+
+# Keys that change the text before it is tokenised -> the only tokenizer that llama.cpp reads them for.
+NORMALIZING: Mapping[str, str] = {CHARSMAP: "t5", LOWERCASE: "bert", STRIP_ACCENTS: "bert"}
+
 CONSUMED: frozenset[str] = frozenset(
-    {MODEL, PRE, TOKENS, TYPES, SCORES, MERGES, ADD_BOS, ADD_EOS, ADD_SPACE, SUPPRESS}
-).union(*ROLE_KEYS.values())
+    {MODEL, PRE, TOKENS, TYPES, SCORES, MERGES, ADD_BOS, ADD_EOS, ADD_SPACE, SUPPRESS, MERGE_SPACES}
+).union(NORMALIZING, *ROLE_KEYS.values(), *BERT_ROLE_KEYS.values())
 """Keys that change what the tokenizer does."""
 
 NEUTRAL: Mapping[str, str] = {
@@ -46,12 +62,9 @@ NEUTRAL: Mapping[str, str] = {
     "tokenizer.huggingface.json": "a copy of the vocabulary in another form",
     "tokenizer.ggml.added_tokens": "history: the tokens themselves and their types are in the vocabulary",
     "tokenizer.ggml.token_type_count": "segments of a BERT encoder, which reads it; no token ids",
-    "tokenizer.ggml.seperator_token_id": "only BERT's tokenizer adds a separator",
-    "tokenizer.ggml.add_sep_token": "only BERT's tokenizer adds a separator",
-    "tokenizer.ggml.cls_token_id": "only BERT's tokenizer adds it",
+    "tokenizer.ggml.add_sep_token": "BERT's tokenizer always adds a separator, and no other one does",
     "tokenizer.ggml.mask_token_id": "a name of a token; nothing is masked here",
     "tokenizer.ggml.padding_token_id": "a name of a token; batches are not padded",
-    "tokenizer.ggml.remove_extra_whitespaces": "only T5's tokenizer does it; llama.cpp ignores it elsewhere",
 }
 """Keys that change nothing, with the reason."""
 
@@ -77,4 +90,7 @@ def account(metadata: Mapping[str, Any]) -> frozenset[str]:
     for key in sorted(present - CONSUMED):
         if neutral_reason(key) is None:
             raise UnsupportedError(f"metadata key {key}", hint="it may change how text becomes tokens")
+    for key, model in NORMALIZING.items():
+        if metadata.get(MODEL) != model and metadata.get(key, False) is not False:
+            raise UnsupportedError(f"metadata key {key} with a tokenizer that is not {model!r}")
     return present

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from heapq import heapify, heappop, heappush
 
 from anex.errors import InputError
 from anex.models.tokenizer import keys
-from anex.models.tokenizer.vocabulary import SPACE_MARK, Vocabulary
+from anex.models.tokenizer.facts import SPACE_MARK
+from anex.models.tokenizer.vocabulary import Vocabulary
 
 
 def encoder(vocabulary: Vocabulary) -> Callable[[str], list[int]]:
@@ -24,7 +25,7 @@ def encoder(vocabulary: Vocabulary) -> Callable[[str], list[int]]:
     return encode
 
 
-def _spell(character: str, ids: dict[str, int]) -> list[int]:
+def _spell(character: str, ids: Mapping[str, int]) -> list[int]:
     """A character that is no token, as the tokens of its UTF-8 bytes."""
     try:
         return [ids[f"<0x{byte:02X}>"] for byte in character.encode()]

@@ -5,34 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import IntFlag
-from typing import Any
+from typing import Any, Literal
 
 from anex.errors import InputError, UnsupportedError
 from anex.models.tokenizer import keys, names
+from anex.models.tokenizer.facts import SPECIAL, Facts, Kind
 from anex.models.tokenizer.pre_tokenizers import PreTokenizer, pre_tokenizer
-
-SPACE_MARK = "\u2581"
-"""What stands for a space in SentencePiece's tokens."""
-
-
-class Kind(IntFlag):
-    """What a token is; llama.cpp's token attributes. 0 is a token of no kind, which has no text."""
-
-    UNKNOWN = 1
-    UNUSED = 2
-    NORMAL = 4
-    CONTROL = 8
-    USER_DEFINED = 16
-    BYTE = 32
-    STRIP_LEFT = 64
-    STRIP_RIGHT = 128
-
-
-HIDDEN = int(Kind.UNKNOWN | Kind.CONTROL)
-"""Kinds whose tokens are not text: neither read from plain text nor shown to a person."""
-SPECIAL = HIDDEN | int(Kind.USER_DEFINED)
-"""Kinds whose tokens are cut out of a text before it is tokenised."""
 
 # The values of tokenizer.ggml.token_type.
 _KIND_OF_TYPE = {
@@ -48,52 +26,64 @@ _KIND_OF_TYPE = {
 
 @dataclass(frozen=True)
 class Family:
-    """A value of tokenizer.ggml.model: how it tokenises and what holds where the file is silent."""
+    """A value of tokenizer.ggml.model: how it tokenises and what holds where the file is silent.
 
-    sentencepiece: bool
+    Attributes:
+        role_keys: Role -> the keys that give its id, the later one winning.
+        surrounded_by: Roles of the tokens that always go before and after a text, whatever the file says.
+        needs: Roles without which it cannot work.
+    """
+
+    algorithm: Literal["bpe", "spm", "wpm", "unigram"]
     add_bos: bool = False
+    add_eos: bool = False
     add_space_prefix: bool = False
     pre: str | None = None
     roles: Mapping[str, int] = field(default_factory=dict)
+    role_keys: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: keys.ROLE_KEYS)
+    surrounded_by: tuple[str, str] | None = None
+    needs: tuple[str, ...] = ()
 
 
 FAMILIES: Mapping[str, Family] = {
-    "gpt2": Family(sentencepiece=False),
-    "gemma4": Family(sentencepiece=False, pre="gemma4"),
-    "llama": Family(
-        sentencepiece=True, add_bos=True, add_space_prefix=True, roles={"bos": 1, "eos": 2, "unk": 0}
+    "gpt2": Family("bpe"),
+    "gemma4": Family("bpe", pre="gemma4"),
+    "llama": Family("spm", add_bos=True, add_space_prefix=True, roles={"bos": 1, "eos": 2, "unk": 0}),
+    "t5": Family("unigram", add_eos=True, roles={"eos": 1, "unk": 2}, needs=("unk",)),
+    "bert": Family(
+        "wpm",
+        roles={"bos": 101, "unk": 100, "sep": 102},
+        role_keys=keys.BERT_ROLE_KEYS,
+        surrounded_by=("bos", "sep"),
+        needs=("bos", "unk", "sep"),
     ),
 }
 
 
 @dataclass(frozen=True)
-class Vocabulary:
+class Vocabulary(Facts):
     """A checked vocabulary.
 
     Attributes:
         tokens: The texts of the tokens by id, as the file writes them.
-        ids: The reverse.
-        kinds: `Kind` of each token.
-        scores: The scores of a SentencePiece vocabulary; the higher, the sooner it merges.
+        scores: The scores of a SentencePiece vocabulary; the higher, the sooner a token is taken.
         merges: The merges of a BPE vocabulary, first comes first.
-        roles: Role (bos, eos, eot, eom, unk, fim_*) -> id, as far as there is one.
-        ends: Ids that end generation.
+        merge_spaces: A unigram vocabulary takes several spaces for one.
+        charsmap: Its table of replacements (see `charsmap`); empty for none.
+        lowercase: A WordPiece vocabulary has no capital letters.
+        strip_accents: It has no accents.
     """
 
     family: Family
     pre: PreTokenizer
     tokens: list[str]
-    ids: dict[str, int]
-    kinds: list[int]
     scores: list[float]
     merges: list[tuple[str, str]]
-    roles: dict[str, int]
-    ends: frozenset[int]
-    suppressed: frozenset[int]
-    add_bos: bool
-    add_eos: bool
     add_space_prefix: bool
-    keys_used: frozenset[str]
+    merge_spaces: bool
+    charsmap: bytes
+    lowercase: bool
+    strip_accents: bool
 
 
 def read(metadata: Mapping[str, Any]) -> Vocabulary:
@@ -105,42 +95,73 @@ def read(metadata: Mapping[str, Any]) -> Vocabulary:
     """
     family = _family(metadata)
     keys_used = keys.account(metadata)
-    pre = PreTokenizer(()) if family.sentencepiece else _pre_tokenizer(metadata, family)
+    byte_pairs = family.algorithm == "bpe"
+    pre = _pre_tokenizer(metadata, family) if byte_pairs else PreTokenizer(())
     tokens = [text or f"[EMPTY_{i}]" for i, text in enumerate(_strings(metadata, keys.TOKENS))]
     ids = _ids(tokens)
     kinds = _kinds(metadata, tokens)
     roles = _roles(metadata, family, len(tokens))
     suppressed = frozenset(i for i in _array(metadata, keys.SUPPRESS, int, []) if 0 <= i < len(tokens))
-    _roles_by_text(roles, ids, kinds)
-    ends = _ends(roles, ids, kinds)
+    roles_by_text(roles, ids, kinds)
+    ends = ends_of(roles, ids, kinds)
     _strip_rules(metadata, ids, kinds)
-    vocabulary = Vocabulary(
+    prefix, suffix = _surroundings(metadata, family, pre, roles)
+    add_space_prefix = _flag(metadata, keys.ADD_SPACE, family.add_space_prefix)
+    merge_spaces = _flag(metadata, keys.MERGE_SPACES, False)
+    lowercase = _flag(metadata, keys.LOWERCASE, True)
+    strips_space = {
+        "bpe": False,
+        "spm": add_space_prefix,
+        "unigram": add_space_prefix or merge_spaces,
+        "wpm": True,
+    }
+    return Vocabulary(
         family=family,
         pre=pre,
         tokens=tokens,
         ids=ids,
         kinds=kinds,
-        scores=_scores(metadata, len(tokens)) if family.sentencepiece else [],
-        merges=[] if family.sentencepiece else _merges(metadata),
+        scores=_scores(metadata, len(tokens)) if family.algorithm in ("spm", "unigram") else [],
+        merges=_merges(metadata) if byte_pairs else [],
         roles=roles,
         ends=ends,
         suppressed=suppressed,
-        add_bos=pre.force_bos or _flag(metadata, keys.ADD_BOS, family.add_bos or pre.add_bos),
-        add_eos=_flag(metadata, keys.ADD_EOS, False),
-        add_space_prefix=_flag(metadata, keys.ADD_SPACE, family.add_space_prefix),
+        prefix=prefix,
+        suffix=suffix,
+        strips_space=strips_space[family.algorithm],
+        add_space_prefix=add_space_prefix,
+        merge_spaces=merge_spaces,
+        charsmap=_bytes(metadata, keys.CHARSMAP),
+        lowercase=lowercase,
+        strip_accents=_flag(metadata, keys.STRIP_ACCENTS, lowercase),
         keys_used=keys_used,
     )
-    for wanted, key, role in (
-        (vocabulary.add_bos, keys.ADD_BOS, "bos"),
-        (vocabulary.add_eos, keys.ADD_EOS, "eos"),
-    ):
+
+
+def _surroundings(
+    metadata: Mapping[str, Any], family: Family, pre: PreTokenizer, roles: Mapping[str, int]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The ids before and after a text."""
+    for role in family.needs:
+        if role not in roles:
+            raise InputError(
+                f"this kind of tokenizer needs a {role.upper()} token, and the file names none",
+                where=keys.MODEL,
+                hint=f"{family.role_keys[role][0]} is missing",
+            )
+    if family.surrounded_by:
+        first, last = family.surrounded_by
+        return (roles[first],), (roles[last],)
+    add_bos = pre.force_bos or _flag(metadata, keys.ADD_BOS, family.add_bos or pre.add_bos)
+    add_eos = _flag(metadata, keys.ADD_EOS, family.add_eos)
+    for wanted, key, role in ((add_bos, keys.ADD_BOS, "bos"), (add_eos, keys.ADD_EOS, "eos")):
         if wanted and role not in roles:
             raise InputError(
                 f"a {role.upper()} token is to be added, but the file names none",
                 where=key,
                 hint=f"{keys.ROLE_KEYS[role][0]} is missing",
             )
-    return vocabulary
+    return (roles["bos"],) if add_bos else (), (roles["eos"],) if add_eos else ()
 
 
 def _family(metadata: Mapping[str, Any]) -> Family:
@@ -191,6 +212,14 @@ def _array(metadata: Mapping[str, Any], key: str, kind: type, default: list[Any]
     if odd:
         raise InputError(f"expected an array of {kind.__name__}, found {odd.pop().__name__} in it", where=key)
     return elements
+
+
+def _bytes(metadata: Mapping[str, Any], key: str) -> bytes:
+    """An array of bytes, signed or not; empty if the key is missing."""
+    values = _array(metadata, key, int, [])
+    if any(not -128 <= value < 256 for value in values):
+        raise InputError("the array holds numbers that are no bytes", where=key)
+    return bytes(value & 0xFF for value in values)
 
 
 def _strings(metadata: Mapping[str, Any], key: str) -> list[str]:
@@ -257,7 +286,7 @@ def _merges(metadata: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def _roles(metadata: Mapping[str, Any], family: Family, count: int) -> dict[str, int]:
     roles = {role: i for role, i in family.roles.items() if i < count}
-    for role, candidates in keys.ROLE_KEYS.items():
+    for role, candidates in family.role_keys.items():
         for key in candidates:
             if key not in metadata:
                 continue
@@ -268,7 +297,7 @@ def _roles(metadata: Mapping[str, Any], family: Family, count: int) -> dict[str,
     return roles
 
 
-def _roles_by_text(roles: dict[str, int], ids: Mapping[str, int], kinds: list[int]) -> None:
+def roles_by_text(roles: dict[str, int], ids: Mapping[str, int], kinds: list[int]) -> None:
     """Gives the roles that no key gave to the tokens whose text says it, and makes these control tokens."""
     for role, texts in names.ROLE_TEXTS.items():
         found = [ids[text] for text in texts if text in ids]
@@ -277,7 +306,7 @@ def _roles_by_text(roles: dict[str, int], ids: Mapping[str, int], kinds: list[in
             kinds[found[0]] |= Kind.CONTROL
 
 
-def _ends(roles: Mapping[str, int], ids: Mapping[str, int], kinds: list[int]) -> frozenset[int]:
+def ends_of(roles: Mapping[str, int], ids: Mapping[str, int], kinds: list[int]) -> frozenset[int]:
     """The ids that end generation; corrects the kinds of those and of a few others by their text."""
     by_text = {ids[text] for text in names.END_TEXTS if text in ids}
     for i in by_text:

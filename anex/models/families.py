@@ -1,0 +1,58 @@
+"""What is known of the model families: `families.toml`, read once.
+
+A family is the mathematics; a format is where its numbers are written.  What
+differs between files of the same family is data of the pair.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+
+@cache
+def tables() -> dict[str, Any]:
+    """The whole of `families.toml`."""
+    return tomllib.loads(files(__package__).joinpath("families.toml").read_text("utf-8"))
+
+
+def families(format: str = "gguf") -> tuple[str, ...]:
+    """Families that anex runs from files of a format, by the name that the file gives them."""
+    return tuple(sorted(name for name, family in tables()["family"].items() if format in family))
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How the weights of a family lie in the files of one format.
+
+    Attributes:
+        names: Role → tensor; `{layer}` in a name is the number of the layer.
+        fused: Tensor → the roles whose rows it holds one after the other, where a
+            file has it instead of their own tensors.
+        required: Roles without which there is no such model.
+        optional: Roles that a model may have, then in every layer.  A tensor of
+            any other role is refused: it would change the mathematics.
+        transforms: Role → steps on its rows (`anex.models.weights.TRANSFORMS`), in order.
+    """
+
+    names: Mapping[str, str]
+    fused: Mapping[str, tuple[str, ...]]
+    required: frozenset[str]
+    optional: frozenset[str]
+    transforms: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+def recipe(family: str, format: str = "gguf") -> Recipe:
+    """The recipe of a known family."""
+    maths, own = tables()["family"][family], tables()["family"][family][format]
+    return Recipe(
+        names=tables()[format]["names"] | own.get("names", {}),
+        fused={tensor: tuple(roles) for tensor, roles in tables()[format]["fused"].items()},
+        required=frozenset(maths["required"]),
+        optional=frozenset(maths["optional"]),
+        transforms={role: tuple(steps) for role, steps in own.get("transforms", {}).items()},
+    )
