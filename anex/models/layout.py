@@ -53,7 +53,7 @@ class CacheSurface:
         return self.keys(layer) + self.kv_dim
 
 
-def cache_surfaces(config: DecoderConfig, before: int = 4) -> tuple[CacheSurface, ...]:
+def cache_surfaces(config: DecoderConfig, before: int) -> tuple[CacheSurface, ...]:
     """The surfaces that hold the KV cache of a model, in layer order.
 
     Args:

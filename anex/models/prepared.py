@@ -18,7 +18,7 @@ from anex.errors import AnexError, InputError, ResourceError
 from anex.files import StrPath, atomic_write, refusal
 from anex.mil import BLOB_PATH, MODEL_PATH, BlobFile, BlobRef, Literal, Program, TensorType
 from anex.models.feed import Array, Feed
-from anex.models.layout import MAX_TILE, CacheSurface, vocab_tiles
+from anex.models.layout import CacheSurface, vocab_tiles
 from anex.models.program import build_program
 from anex.models.signature import Kind, Signature, caches, host_ports, read_logits, signature
 from anex.models.source import ModelFile, load_gguf
@@ -53,7 +53,9 @@ class Prepared:
         self.folder = folder
         self.blob_path = folder / BLOB_FILE
         self._blob = BlobFile(self.blob_path)
-        self._tiles = [self._blob.array(weights[f"embed{tile.number}"]) for tile in vocab_tiles(self.config)]
+        self._tiles = [
+            (tile, self._blob.array(weights[f"embed{tile.number}"])) for tile in vocab_tiles(self.config)
+        ]
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -93,9 +95,9 @@ class Prepared:
         if index.size and (index.min() < 0 or index.max() >= self.config.vocab_size):
             raise InputError(f"token ids must lie in 0 … {self.config.vocab_size - 1}")
         rows = np.empty((index.size, self.config.dim), np.float16)
-        for tile, table in enumerate(self._tiles):
-            inside = index // MAX_TILE == tile
-            rows[inside] = table[index[inside] - tile * MAX_TILE]
+        for tile, table in self._tiles:
+            inside = (index >= tile.first) & (index < tile.first + tile.count)
+            rows[inside] = table[index[inside] - tile.first]
         return rows
 
     def close(self) -> None:
@@ -155,7 +157,7 @@ def _written(model: ModelFile, folder: Path, progress: Progress | None) -> dict[
 
 
 def _identity(model: ModelFile) -> str:
-    digest = hashlib.sha256(f"layout {_LAYOUT} {MAX_TILE}".encode())
+    digest = hashlib.sha256(f"layout {_LAYOUT}".encode())
     for part in model.file.files:
         try:
             status = os.stat(part)

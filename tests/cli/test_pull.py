@@ -449,7 +449,7 @@ def test_a_listing_with_nonsense(entry: dict[str, Any], hub: Hub, fetch: Callabl
 
 def test_a_shard_that_is_not_there(hub: Hub, fetch: Callable[..., Pulled]) -> None:
     del hub.repos["some/sharded"][B]
-    with pytest.raises(InputError, match=f"the index names {B}, which is not on the hub"):
+    with pytest.raises(InputError, match=f"the index names '{B}', which is not on the hub"):
         fetch("some/sharded")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
@@ -84,15 +83,25 @@ def test_texts_are_those_of_transformers(name: str, opened: Mapping[str, ChatTem
             )
 
 
-@pytest.mark.parametrize("name", ["qwen2_5", "llama3_2", "smollm3", "mistral_nemo"])
-def test_tools_and_variables_reach_the_template(name: str, opened: Mapping[str, ChatTemplate]) -> None:
-    more = {"tools": [TOOL], "enable_thinking": False, "xml_tools": [TOOL], "date_string": "1 May 2025"}
-    text = opened[name].render([USER], **more)
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("qwen2_5", "Adds <two> numbers & more."),
+        ("llama3_2", "Adds <two> numbers & more."),
+        ("mistral_nemo", "Adds <two> numbers & more."),
+        ("smollm3", "/no_think"),
+    ],
+)
+def test_tools_and_variables_reach_the_template(
+    name: str, shown: str, opened: Mapping[str, ChatTemplate]
+) -> None:
+    more = {"tools": [TOOL], "enable_thinking": False, "date_string": "1 May 2025"}
     tokens = {"bos_token": "<s>", "eos_token": "</s>"}
+    text = opened[name].render([USER], **more)
     assert text == transformers_text(
         SOURCES[name], messages=[USER], add_generation_prompt=True, **tokens, **more
     )
-    assert "Adds <two> numbers & more." in text
+    assert shown in text
 
 
 @pytest.mark.parametrize(
@@ -105,8 +114,14 @@ def test_texts_are_those_of_llama_cpp(case: Mapping[str, Any]) -> None:
 
 @pytest.mark.parametrize(
     ("name", "own"),
-    [("chatml", "chatml"), ("gemma", "gemma2"), ("mistral", "mistral"), ("phi3", "phi3_5")]
-    + [("llama3", "llama3"), ("zephyr", "zephyr")],
+    [
+        ("chatml", "chatml"),
+        ("gemma", "gemma2"),
+        ("llama3", "llama3"),
+        ("mistral", "mistral"),
+        ("phi3", "phi3_5"),
+        ("zephyr", "zephyr"),
+    ],
 )
 def test_builtin_templates_give_what_the_models_own_give(name: str, own: str) -> None:
     tokens = {"bos_token": "<s>", "eos_token": "</s>"}
@@ -147,8 +162,12 @@ def test_generation_blocks_and_loop_controls() -> None:
 
 # Templates that mean harm
 
-TIME, MEMORY, LARGE = "more than 0.2 s of computing", "MiB of memory", "too large"
+TIME, LARGE = "more than 0.2 s of computing", "too large"
+# Where the system has no limit of the address space, the text is too long or takes too long.
+MEMORY = f"MiB of memory|characters of text|{TIME}"
 NESTED = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
+SQUARES = "{% set n = namespace(x=9) %}{% for i in range(99) %}{% set n.x = n.x * n.x %}{% endfor %}"
+ADDING = "{% set n = namespace(x=[1]) %}{% for i in range(60) %}{% set n.x = n.x + n.x %}{% endfor %}"
 DOUBLING = "{% set n = namespace(x='ab') %}{% for i in range(60) %}{% set n.x = n.x ~ n.x %}{% endfor %}"
 HOSTILE = {
     "loops": (NESTED, TIME),
@@ -156,10 +175,9 @@ HOSTILE = {
     "repeats": ("{{ 'a' * 300000000 }}", LARGE),
     "repeats from the left": ("{{ 300000000 * ['a'] }}", LARGE),
     "power": ("{{ 10 ** (10 ** 7) }}", LARGE),
-    "powers of powers": ("{% set n = namespace(x=9) %}{% for i in range(99) %}{% set n.x = n.x * n.x %}"
-                         "{% endfor %}", LARGE),
-    "adds": ("{% set n = namespace(x=[1]) %}{% for i in range(60) %}{% set n.x = n.x + n.x %}{% endfor %}", LARGE),
-    "doubles": (DOUBLING, f"{MEMORY}|{TIME}"),
+    "powers of powers": (SQUARES, LARGE),
+    "adds": (ADDING, LARGE),
+    "doubles": (DOUBLING, MEMORY),
     "pads": ("{{ 'a'|center(3000000000) }}", MEMORY),
     "formats": ("{{ '%3000000000d' % 1 }}", MEMORY),
     "writes much": ("{% for i in range(99999) %}{{ 'a' * 9999 }}{% endfor %}", "characters of text"),
@@ -170,7 +188,7 @@ HOSTILE = {
     "init": ("{{ cycler.__init__.__globals__.os.system('true') }}", "__init__"),
     "self": ("{{ self._TemplateReference__context }}", "_TemplateReference__context"),
     "changes messages": ("{{ messages.append(1) }}", "append"),
-}  # fmt: skip
+}
 WRONG = {
     "syntax": ("\n\n{% if %}", "line 3"),
     "unknown tag": ("{% frobnicate %}", "frobnicate"),
@@ -183,7 +201,6 @@ WRONG = {
 }
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no limit of the address space")
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_templates_are_refused_by_name(name: str) -> None:
     source, reason = HOSTILE[name]

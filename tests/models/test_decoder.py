@@ -27,7 +27,6 @@ from anex.models import (
     layout,
     load_gguf,
     prepare,
-    prepared,
 )
 from anex.models.config import Multipliers
 from anex.models.layout import LANE
@@ -291,7 +290,6 @@ def test_the_vocabulary_is_cut_into_tiles(folder: Path, monkeypatch: pytest.Monk
             size = whole.blob_path.stat().st_size
         with monkeypatch.context() as patch:
             patch.setattr(layout, "MAX_TILE", 32)
-            patch.setattr(prepared, "MAX_TILE", 32)
             with opened(folder, model) as ready:
                 shapes = [(p.name, p.shape) for p in ready.signature("decode_c256").outputs[:4]]
                 assert shapes == [(f"o00_logits{i}", (1, 1, 1, 32)) for i in range(4)]

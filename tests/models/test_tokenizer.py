@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import lzma
+import struct
 import tomllib
 import unicodedata
 from collections.abc import Callable, Mapping
@@ -244,6 +245,34 @@ def test_sentencepiece_merges_the_best_pair_first(scores: dict[str, float], text
     assert [list(scores)[i] for i in ids] == merged_naively(text.replace(" ", "▁"), scores)
 
 
+@given(
+    st.dictionaries(st.text("ab▁", min_size=1, max_size=4), st.integers(-9, -1).map(float), max_size=12),
+    st.text("abc", max_size=7),
+)
+def test_unigram_finds_the_best_sum(scores: dict[str, float], text: str) -> None:
+    metadata: Metadata = {
+        f"{GGML}model": "t5",
+        f"{GGML}tokens": ["<pad>", "</s>", "<unk>", "~", *scores],
+        f"{GGML}token_type": [3, 3, 2, 1, *[1] * len(scores)],
+        f"{GGML}scores": [0.0, 0.0, 0.0, -9.0, *scores.values()],
+        f"{GGML}add_eos_token": False,
+    }
+    subject = Tokenizer.from_gguf(metadata)
+    ids = subject.encode(text, parse_special=False)
+
+    def best(rest: str) -> float:
+        """The best sum of all ways to spell `rest`; an unknown character costs 10 more than any token."""
+        if not rest:
+            return 0.0
+        ways = [scores[t] + best(rest[len(t) :]) for t in scores if rest.startswith(t)]
+        return max([*ways, -19.0 + best(rest[1:])] if rest[0] not in scores else ways)
+
+    # Unknown characters in a row are one token; how many there are follows from the text that is left.
+    known = [i for i in ids if i != 2]
+    unknown = len(text) - sum(len(subject.token(i).decode()) for i in known)
+    assert sum(scores[list(scores)[i - 4]] for i in known) - 19.0 * unknown == best(text)
+
+
 # Files that are not as they should be
 
 
@@ -251,6 +280,19 @@ def changed(name: str, **changes: Any) -> Metadata:
     """A vocabulary with keys changed, or without those that are None."""
     metadata = vocabulary(name) | {GGML + key: value for key, value in changes.items()}
     return {key: value for key, value in metadata.items() if value is not None}
+
+
+def tiny_bert(**changes: Any) -> Metadata:
+    """A vocabulary too small for BERT's own ids, so that nothing is there by default."""
+    ids = {f"{name}_token_id": i for i, name in enumerate(("bos", "cls", "padding", "unknown", "seperator"))}
+    tokens = [*ids, "▁a"]
+    keys = {"tokens": tokens, "token_type": [3] * len(ids) + [1], "mask_token_id": None, **ids, **changes}
+    return changed("wpm", **keys)
+
+
+def charsmap_of(*units: int, replacements: bytes = b"x\0") -> list[int]:
+    """A table of replacements with these units."""
+    return list(struct.pack(f"<{len(units) + 1}I", 4 * len(units), *units) + replacements)
 
 
 def tokens_with(name: str, index: int, text: str) -> list[str]:
@@ -292,6 +334,18 @@ BAD: dict[str, tuple[Callable[[], Metadata], str]] = {
     "token id that is a flag": (lambda: changed("bpe", eos_token_id=True), "expected int, found bool"),
     "flag that is a number": (lambda: changed("bpe", add_bos_token=1), "expected bool, found int"),
     "BOS to add, but none named": (lambda: changed("bpe", bos_token_id=None), "bos_token_id is missing"),
+    "wpm without its unknown token": (lambda: tiny_bert(unknown_token_id=None), "needs a UNK token"),
+    "wpm without its separator": (lambda: tiny_bert(seperator_token_id=None), "needs a SEP token"),
+    "table of replacements cut off": (lambda: changed("unigram", precompiled_charsmap=[1, 2]), "truncated"),
+    "table of replacements that lies": (
+        lambda: changed("unigram", precompiled_charsmap=[200, 0, 0, 0, 1, 2, 3, 4, 5]),
+        "truncated",
+    ),
+    "table of no bytes": (lambda: changed("unigram", precompiled_charsmap=[1, 999]), "are no bytes"),
+    "replacement of a thousand": (
+        lambda: changed("unigram", precompiled_charsmap=charsmap_of(0, replacements=b"x" * 2000 + b"\0")),
+        "replacement of more than 1024 bytes",
+    ),
     "EOS to add, but none named": (lambda: changed("bpe", eos_token_id=None), "eos_token_id is missing"),
 }
 
@@ -347,9 +401,7 @@ def test_every_key_is_accounted_for() -> None:
     assert all(key in CONSUMED or neutral_reason(key) for key in subject.keys_used)
 
 
-@pytest.mark.parametrize(
-    "key", ["ggml.precompiled_charsmap", "ggml.normalizer.lowercase", "rwkv.world", "new"]
-)
+@pytest.mark.parametrize("key", ["ggml.precompiled_charmap", "ggml.normalizer.nfkc", "rwkv.world", "new"])
 def test_unknown_keys_are_refused_by_name(key: str) -> None:
     with pytest.raises(UnsupportedError, match=key):
         Tokenizer.from_gguf(vocabulary("bpe") | {f"tokenizer.{key}": True})
@@ -372,6 +424,50 @@ def test_a_character_that_cannot_be_written_is_refused() -> None:
     assert subject.encode("a a") == [1, 3, 4, 3, 4]
     with pytest.raises(InputError, match="no token for 'é'"):
         subject.encode("é")
+
+
+@pytest.mark.parametrize(
+    "units",
+    [
+        (0x3FFFFF << 10,),  # the root's children are outside
+        (1 << 10, *[0] * 95, 0x3FFFFF << 10 | 1 << 8 | ord("a")),  # a's value is outside
+        (1 << 10, *[0] * 95, 1 << 10 | 1 << 8 | ord("a"), 1 << 31 | 99),  # a's replacement is outside
+    ],
+)
+def test_tables_that_lead_out_of_themselves_are_refused(units: tuple[int, ...]) -> None:
+    subject = Tokenizer.from_gguf(changed("unigram", precompiled_charsmap=charsmap_of(*units)))
+    with pytest.raises(InputError, match="leads out of itself"):
+        subject.encode("a")
+
+
+@given(st.binary(min_size=5, max_size=600), st.text(max_size=20))
+def test_any_table_of_replacements_is_read_or_refused(blob: bytes, text: str) -> None:
+    table = struct.pack("<I", (len(blob) - 1) // 4 * 4) + blob
+    try:
+        Tokenizer.from_gguf(changed("unigram", precompiled_charsmap=list(table))).encode(text)
+    except InputError as error:
+        assert "the table" in str(error)  # noqa: PT017
+
+
+def test_berts_names_for_its_tokens() -> None:
+    # Files of an old converter name no BOS token.
+    subject = Tokenizer.from_gguf(changed("wpm", bos_token_id=None))
+    assert [subject.id_of("[CLS]"), subject.id_of("[SEP]")] == subject.encode("")
+    assert subject.encode("", add_special=False) == []
+    ids = subject.encode("THE  d\u00e0ys", add_special=False)
+    assert (
+        subject.decode(subject.encode("THE  d\u00e0ys"), skip_special=True)
+        == subject.decode(ids)
+        == "the days"
+    )
+    assert Tokenizer.from_gguf(tiny_bert()).encode("a b") == [0, 5, 3, 4]
+
+
+@pytest.mark.parametrize("key", ["precompiled_charsmap", "normalizer.lowercase", "normalizer.strip_accents"])
+def test_normalizing_keys_of_other_tokenizers_are_refused(key: str) -> None:
+    with pytest.raises(UnsupportedError, match=key):
+        Tokenizer.from_gguf(changed("bpe", **{key: [1, 2] if "chars" in key else True}))
+    assert Tokenizer.from_gguf(changed("bpe", **{"normalizer.lowercase": False})).vocab_size
 
 
 def test_suppressed_tokens_are_kept_for_the_sampler() -> None:

@@ -17,6 +17,7 @@ from urllib.parse import quote
 
 from anex.errors import AnexError, InputError, ResourceError
 from anex.files import StrPath, atomic_write, refusal
+from anex.formats.gguf import quoted
 from anex.formats.hub.choose import Choice, choose
 from anex.formats.hub.remote import Listing, Remote, RepoFile, UnreachableError, is_plain
 from anex.formats.hub.transfer import INCOMPLETE, fetch, part_of
@@ -132,10 +133,11 @@ def pull(
     choice = choose(listing.files, pattern, name)
     record.take(listing)
     job = _Job(remote, listing, record, progress)
-    job.bring(file for file in choice.files if choice.index)  # the index says which shards there are
+    if choice.index:
+        job.bring([INDEX])  # it says which shards there are
     files = [*choice.files, *_shards(folder, choice)]
     if missing := [file for file in files if file not in listing.files]:
-        raise InputError(f"the index names {missing[0]}, which is not on the hub", where=name)
+        raise InputError(f"the index names {quoted(missing[0])}, which is not on the hub", where=name)
     job.bring(files)
     return _pulled(folder, listing.revision, choice, {f: listing.files[f].size for f in files}, job.fetched)
 
