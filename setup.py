@@ -3,10 +3,9 @@
 import platform
 from pathlib import Path
 
+import jaxlib
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
-
-import jaxlib
 
 FFI_HEADERS = Path(jaxlib.__file__).parent / "include"
 

@@ -430,7 +430,7 @@ def test_a_character_that_cannot_be_written_is_refused() -> None:
     "units",
     [
         (0x3FFFFF << 10,),  # the root's children are outside
-        (1 << 10, *[0] * 95, 0x3FFFFF << 10 | 1 << 8 | ord("a")),  # a's value is outside
+        (1 << 10, *[0] * 95, 0x1FFFFF << 10 | 1 << 8 | ord("a")),  # a's value is outside
         (1 << 10, *[0] * 95, 1 << 10 | 1 << 8 | ord("a"), 1 << 31 | 99),  # a's replacement is outside
     ],
 )
