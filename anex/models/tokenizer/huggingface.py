@@ -8,14 +8,16 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cached_property
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from anex.errors import AnexError, InputError, UnsupportedError
 from anex.models.tokenizer.charsmap import LONGEST_REPLACEMENT, longest_replacement
-from anex.models.tokenizer.facts import SPECIAL, Facts, Kind
+from anex.models.tokenizer.facts import HIDDEN, SPECIAL, Facts, Kind
 from anex.models.tokenizer.json_files import ModelFiles, typed
 from anex.models.tokenizer.json_pieces import PieceRule
+from anex.models.tokenizer.json_plain import without_specials
 from anex.models.tokenizer.json_roles import (
     end_ids,
     model_size,
@@ -104,9 +106,15 @@ class JsonCore:
 
     def _ids(self, text: str, parse_special: bool = True, add_special: bool = False) -> list[int]:
         with self._lock, _library(self._where):
-            # The library's name for: special tokens in the text are text like any other.
-            self._tokenizer.encode_special_tokens = not parse_special
-            return list(self._tokenizer.encode(text, add_special_tokens=add_special).ids)
+            tokenizer = self._tokenizer if parse_special else self._plain
+            # The library's name for: special tokens are not cut out of the text.
+            tokenizer.encode_special_tokens = not parse_special
+            return list(tokenizer.encode(text, add_special_tokens=add_special).ids)
+
+    @cached_property
+    def _plain(self) -> tokenizers.Tokenizer:
+        hidden = [i for i, kind in enumerate(self._facts.kinds) if kind & HIDDEN]
+        return without_specials(self._tokenizer, [self._texts[i] for i in hidden])
 
     def _surroundings(
         self, files: ModelFiles, roles: Mapping[str, int]
