@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import tiny_text
+from signals import restore_interrupts
 
 from anex.cli import main
 
@@ -347,7 +348,12 @@ def test_a_reader_that_has_seen_enough(anex: Run, tiny_gguf: Path) -> None:
 def test_interrupting(tiny_gguf: Path, cache: Path) -> None:
     command = [sys.executable, "-m", "anex", "run", str(tiny_gguf), "-p", "-", "--cache-dir", str(cache)]
     process = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=restore_interrupts,
     )
     # It waits for standard input once it has said so by reading; a signal before that would hit the start.
     assert process.stdin is not None

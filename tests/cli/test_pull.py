@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 from hub_server import Hub, serve
+from signals import restore_interrupts
 
 from anex.cli import main
 from anex.errors import AnexError, InputError, ResourceError, UnsupportedError
@@ -273,6 +274,7 @@ def test_ctrl_c_keeps_what_came(hub: Hub, fetch: Callable[..., Pulled], tmp_path
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=restore_interrupts,
     )
     deadline = time.monotonic() + 60
     while not any(size > 2000 for size in incomplete(tmp_path)) and time.monotonic() < deadline:
