@@ -4,10 +4,13 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PROMPT ?= The capital of France is
+export PROMPT ?= The capital of France is
 LLAMA := build/llama.cpp
 
-.PHONY: demo test lint fuzz bench goldens clean
+.PHONY: help demo test lint fuzz bench bench-embed goldens clean
+
+help:  ## What there is to make.
+	@sed -n 's/^\([a-z-]*\):.*## /\1: /p' Makefile
 
 $(BIN)/anex: pyproject.toml setup.py anex/emulator/native/matmul.cpp anex/emulator/native/simd.h
 	$(PYTHON) -m venv $(VENV)
@@ -20,7 +23,7 @@ $(BIN)/pytest: $(BIN)/anex
 	@touch $@
 
 demo: $(BIN)/anex  ## Fetch a small model and let it answer.
-	@model=$$($(BIN)/python tools/fetch_smollm2.py) && $(BIN)/anex run "$$model" -n 48 -p "$(PROMPT)"
+	@model=$$($(BIN)/python tools/fetch_smollm2.py) && $(BIN)/anex run "$$model" -n 24 --temp 0 --verbose -p "$$PROMPT"
 
 test: $(BIN)/pytest lint  ## What CI runs; minutes.
 	$(BIN)/python -m pytest -n auto
@@ -39,6 +42,9 @@ $(LLAMA)/lib: | $(BIN)/pytest
 
 bench: $(BIN)/anex $(LLAMA)/lib  ## Measure beside llama.cpp; writes docs/performance.md.
 	model=$$($(BIN)/python tools/fetch_smollm2.py) && $(BIN)/python bench/core.py "$$model"
+
+bench-embed: $(BIN)/anex  ## Measure embeddings beside torch; PEER is a Python with sentence-transformers.
+	model=$$($(BIN)/python tools/fetch_minilm.py) && $(BIN)/python bench/embed.py "$$model" --peer "$(PEER)"
 
 goldens: export LLAMA_CPP_LIB_PATH := $(LLAMA)/lib
 goldens: export PYTHONPATH := $(LLAMA)/python

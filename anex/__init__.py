@@ -1,4 +1,4 @@
-"""anex runs, trains and emulates neural networks on the Apple Neural Engine.
+"""anex turns neural networks into programs of the Apple Neural Engine, and runs these in an emulator.
 
     import anex
 
@@ -20,17 +20,34 @@ from anex.errors import AnexError
 if TYPE_CHECKING:
     from anex import errors, mil
     from anex.api import compile
-    from anex.runtime import Completion, Model, load
+    from anex.runtime import Completion, Conversation, Encoder, Model, load, load_decoder, load_encoder
 
     __version__: str
 
-__all__ = ["AnexError", "Completion", "Model", "__version__", "compile", "errors", "load", "mil"]
+__all__ = [
+    "AnexError",
+    "Completion",
+    "Conversation",
+    "Encoder",
+    "Model",
+    "__version__",
+    "compile",
+    "errors",
+    "load",
+    "load_decoder",
+    "load_encoder",
+    "mil",
+]
 
 _HOMES = {
     "Completion": "anex.runtime",
+    "Conversation": "anex.runtime",
+    "Encoder": "anex.runtime",
     "Model": "anex.runtime",
     "compile": "anex.api",
     "load": "anex.runtime",
+    "load_decoder": "anex.runtime",
+    "load_encoder": "anex.runtime",
     "errors": "",
     "mil": "",
 }

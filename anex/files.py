@@ -8,6 +8,7 @@ the user as one clear line.
 from __future__ import annotations
 
 import errno
+import glob
 import mmap
 import os
 import secrets
@@ -86,6 +87,8 @@ def atomic_write(path: StrPath) -> Iterator[BinaryIO]:
         raise InputError(_DIRECTORY_MISSING, where=os.fspath(path), hint="create it first") from error
     except OSError as error:
         raise refusal(error, path) from error
+    _hold(descriptor)
+    _remove_abandoned(target, scratch)
     try:
         with open(descriptor, "w+b", buffering=_BUFFER) as file:
             yield file
@@ -101,6 +104,28 @@ def atomic_write(path: StrPath) -> Iterator[BinaryIO]:
         with suppress(OSError):
             scratch.unlink(missing_ok=True)
     _sync_folder(target.parent)
+
+
+def _hold(descriptor: int) -> bool:
+    """Lock a temporary file while its writer lives; False where another process holds it."""
+    try:
+        import fcntl
+
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (ImportError, OSError):
+        return False
+    return True
+
+
+def _remove_abandoned(target: Path, mine: Path) -> None:
+    """Remove what killed writers of the same target left: temporary files that nobody holds."""
+    for path in target.parent.glob(f"{glob.escape(mine.name[:-20])}*.tmp"):
+        with suppress(OSError):
+            if path == mine or not path.is_file():
+                continue
+            with path.open("rb") as file:
+                if _hold(file.fileno()):
+                    path.unlink(missing_ok=True)
 
 
 def _sync_folder(folder: Path) -> None:

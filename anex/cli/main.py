@@ -7,15 +7,14 @@ import os
 import sys
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 
-from anex.cli import cache, engines, info, pull, run
+from anex.cli import cache, chat, embed, engines, evaluate, info, interrupts, pull, run
 from anex.errors import AnexError, ResourceError
 from anex.files import refusal
 
-COMMANDS = (run, pull, info, cache, engines)
+COMMANDS = (run, chat, embed, evaluate, pull, info, cache, engines)
 """Each has NAME, HELP, `configure(parser)` and `execute(args) -> exit code`."""
-
-INTERRUPTED = 130
 
 
 class _Version(argparse.Action):
@@ -32,8 +31,8 @@ def parser() -> argparse.ArgumentParser:
     """The whole command line."""
     top = argparse.ArgumentParser(
         prog="anex",
-        description="Runs neural networks on the Apple Neural Engine, and emulates it where there is none.",
-        epilog="Exit codes: 0 fine, 1 findings, 2 bad input, 3 an engine failed, 130 interrupted.",
+        description="Turns neural networks into programs of the Apple Neural Engine, and emulates these.",
+        epilog="Exit codes: 0 fine, 2 bad input, 3 an engine failed, 130 interrupted.",
     )
     top.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
     commands = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
@@ -46,17 +45,20 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line and return its exit code (2 and an exit where it cannot be parsed)."""
-    args = parser().parse_args(argv)
+    _open_missing_streams()
+    interrupts.install()
     # Libraries warn about their own insides; what matters here is an error.
     warnings.filterwarnings("ignore", module=r"jax(lib)?\b")
     try:
+        args = parser().parse_args(argv)
         code: int = args.execute(args)
+        interrupts.check()
         sys.stdout.flush()
         return code
     except AnexError as error:
         return _fail(error)
     except KeyboardInterrupt:
-        return INTERRUPTED
+        return interrupts.INTERRUPTED
     except BrokenPipeError:
         # The reader has seen enough.
         _discard_output()
@@ -73,8 +75,16 @@ def _fail(error: AnexError) -> int:
     except OSError:
         _discard_output()
     line = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in str(error))
-    print(f"anex: error: {line}", file=sys.stderr)
+    with suppress(OSError):  # nobody can be told; the exit code still says it
+        print(f"anex: error: {line}", file=sys.stderr, flush=True)
     return error.exit_code
+
+
+def _open_missing_streams() -> None:
+    """A standard stream that the caller closed is None in Python; give commands one that goes nowhere."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - lives as long as sys
 
 
 def _discard_output() -> None:

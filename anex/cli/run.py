@@ -8,6 +8,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
+from anex.cli import interrupts
 from anex.cli.console import (
     add_cache_dir,
     add_json,
@@ -18,6 +19,7 @@ from anex.cli.console import (
     progress_bars,
     read_text,
 )
+from anex.cli.generation import add_engine, add_generation, load_model, options
 from anex.errors import InputError
 
 if TYPE_CHECKING:
@@ -32,41 +34,6 @@ _STARTED = time.perf_counter()
 """The time from here to the first token is what the user waits."""
 
 
-class _Default:
-    """A default that the library has: looked up when it is shown, so that parsing imports nothing."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def __str__(self) -> str:
-        from anex import runtime
-
-        sampling = runtime.Sampling()
-        return str(
-            getattr(sampling, self.name) if hasattr(sampling, self.name) else getattr(runtime, self.name)
-        )
-
-
-# Names, type, where it goes (a keyword of `Model.generate`, mostly), without the option, help.
-_GENERATION = (
-    (("-n", "--predict", "--n-predict"), int, "n_predict", _Default("DEFAULT_TOKENS"),
-     "most tokens; -1 to the end of the text or context"),
-    (("-c", "--ctx-size"), int, "ctx_size", 0, "context in tokens; 0 is the model's own"),
-    (("-t", "--threads"), int, "threads", None, "threads; one per core without it"),
-)  # fmt: skip
-_SAMPLING = (
-    (("--temp",), float, "temperature", _Default("temperature"), "0 takes the most likely token"),
-    (("--top-k",), int, "top_k", _Default("top_k"), "keep the N most likely tokens; 0 keeps all"),
-    (("--top-p",), float, "top_p", _Default("top_p"),
-     "keep the most likely tokens up to this probability; 1 keeps all"),
-    (("--min-p",), float, "min_p", _Default("min_p"),
-     "keep tokens this likely beside the most likely one; 0 keeps all"),
-    (("--repeat-penalty",), float, "repeat_penalty", _Default("repeat_penalty"),
-     "make recent tokens less likely; 1 does not"),
-    (("--repeat-last-n",), int, "repeat_last_n", _Default("repeat_last_n"),
-     "tokens that the penalty looks back on; -1 all"),
-    (("-s", "--seed"), int, "seed", -1, "of the draws; -1 is a random one"),
-)  # fmt: skip
 _FLAGS = (
     (("--no-display-prompt", "--no-echo"), "print the completion only"),
     (("-q", "--quiet"), "no progress and no summary"),
@@ -80,25 +47,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     text = parser.add_mutually_exclusive_group()
     text.add_argument("-p", "--prompt", metavar="TEXT", help="text to complete; - reads standard input")
     text.add_argument("-f", "--file", metavar="FILE", help="read the text from a file")
-    for title, numbers in (("generation", _GENERATION), ("sampling", _SAMPLING)):
-        group = parser.add_argument_group(title)
-        for names, kind, keyword, default, help in numbers:
-            shown = help if default is None else f"{help} (default: %(default)s)"
-            group.add_argument(*names, type=kind, dest=keyword, default=default, metavar="N", help=shown)
-    parser.add_argument(
-        *("-r", "--stop", "--reverse-prompt"),
-        action="append",
-        default=[],
-        metavar="TEXT",
-        help="end before this text; may be given several times",
-    )
-    for name, metavar, help in (
-        ("engine", "NAME", "see `anex engines`"),
-        ("numerics", "LEVEL", "arithmetic of the emulator, fp16 or fp32"),
-    ):
-        default = _Default(f"DEFAULT_{name.upper()}")
-        shown = f"{help} (default: %(default)s)"
-        parser.add_argument(f"--{name}", default=default, metavar=metavar, help=shown)
+    add_generation(parser)
+    add_engine(parser)
     add_cache_dir(parser)
     add_json(parser)
     for names, help in _FLAGS:
@@ -109,21 +59,9 @@ def execute(args: argparse.Namespace) -> int:
     """Run the command."""
     prompt = _prompt(args)
     path = model_path(args)
-    if args.ctx_size < 0:
-        raise InputError(f"a context of {args.ctx_size} tokens", hint="-c 0 takes the model's own")
-    from anex.runtime import load
-
     with progress_bars(not args.quiet and not args.json) as progress:
-        model = load(
-            path,
-            engine=str(args.engine),
-            numerics=str(args.numerics),
-            context=args.ctx_size or None,
-            cache_dir=args.cache_dir,
-            threads=args.threads,
-            progress=progress,
-        )
-        completion = _completion(model, prompt, args)
+        model = load_model(args, path, progress)
+        completion = model.generate(prompt, **options(args))
         first = next(completion, "")
     waited = time.perf_counter() - _STARTED
     if args.json:
@@ -147,19 +85,13 @@ def _prompt(args: argparse.Namespace) -> str:
     return text
 
 
-def _completion(model: Model, prompt: str, args: argparse.Namespace) -> Completion:
-    with_default = [row[2] for row in (*_GENERATION, *_SAMPLING) if isinstance(row[3], _Default)]
-    given = {key: value for key in with_default if not isinstance(value := getattr(args, key), _Default)}
-    seed = None if args.seed == -1 else args.seed
-    return model.generate(prompt, seed=seed, stop=args.stop, **given)
-
-
 def _stream(completion: Completion, first: str) -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal may not know every character
     last = first
     print(first, end="", flush=True)
     for piece in completion:
+        interrupts.check()
         print(piece, end="", flush=True)
         last = piece
     if not last.endswith("\n"):
@@ -169,7 +101,7 @@ def _stream(completion: Completion, first: str) -> None:
 def _summary(model: Model, completion: Completion, waited: float) -> str:
     """One line; the engine comes first, so that an emulator is never taken for silicon."""
     stats, engine = completion.stats, model.describe()
-    parts = [", ".join(str(engine[key]) for key in ("engine", "numerics") if key in engine)]
+    parts = [", ".join(str(engine[key]) for key in ("engine", "numerics"))] if engine else []
     parts += [f"{stats.prompt_tokens} prompt tokens at {stats.prefill_rate:.1f}/s"]
     generated = f"{stats.generated_tokens} tokens"
     parts.append(f"{generated} at {stats.decode_rate:.1f}/s" if stats.decode_calls else generated)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
@@ -17,7 +18,7 @@ from anex.emulator.outline import Segment, segments
 from anex.emulator.state import states, threaded
 from anex.emulator.trace import trace
 from anex.emulator.weights import Weights, aliased
-from anex.errors import CompileError, InputError, ResourceError, UnsupportedError
+from anex.errors import CompileError, EvaluateError, InputError, ResourceError, UnsupportedError
 from anex.mil import (
     CONSTEXPR,
     Blobs,
@@ -222,6 +223,7 @@ class Emulated:
         self._matmul: Matmul = NativeMatmul() if use_native and native.available() else XlaMatmul()
         self._slots: dict[str, _Slot] = {}
         self._lock = threading.Lock()
+        self._process = os.getpid()  # XLA's threads do not follow into a forked child: it would wait for ever
         for function in program.functions.values():
             check_memory(function, level)
 
@@ -292,8 +294,13 @@ class Emulated:
 
         Raises:
             CompileError: XLA refused the function.
+            EvaluateError: The process was forked since.
             ResourceError: The memory does not suffice.
         """
+        if os.getpid() != self._process:
+            raise EvaluateError(
+                "a program cannot be used after a fork", where=name, hint="load it in the child"
+            )
         with _translated(name):
             return self._compiled(name).run(inputs, {} if state is None else state)
 

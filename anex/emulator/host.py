@@ -13,14 +13,18 @@ _THREADS = "NPROC"
 """XLA's CPU client sizes its thread pool by this variable when it is made; native kernels run there too."""
 
 
+MAX_THREADS = 1024
+"""Beyond this XLA spends minutes on making threads."""
+
+
 def limit_threads(count: int) -> None:
     """Use so many threads from now on.
 
     Raises:
         InputError: The number is not positive, or XLA runs already with another one.
     """
-    if not isinstance(count, int) or count < 1:
-        raise InputError(f"{count!r} threads", hint="give 1 or more")
+    if not isinstance(count, int) or not 1 <= count <= MAX_THREADS:
+        raise InputError(f"{count!r} threads", hint=f"give 1 … {MAX_THREADS}")
     if os.environ.get(_THREADS) == str(count):
         return
     if _started():

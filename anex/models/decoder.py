@@ -12,92 +12,24 @@ function's `Signature`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from anex.mil import Builder, DType, Function, Literal, Value
+from anex.mil import Builder, DType, Function, Value
 from anex.models.config import Attention, DecoderConfig
+from anex.models.emit import ACTIVATIONS, NORMS, Scope, Weights, concat, conv, part
+from anex.models.experts import routed
+from anex.models.feed import LOCAL
 from anex.models.layout import CacheSurface, vocab_tiles
 from anex.models.signature import Kind, Role, Signature, caches, host_ports
 
-Weights = Mapping[str, Literal]
-"""Role of each weight (see `anex.models.weights`) to its literal in the blob."""
 
-FAN_IN = 8
-"""Most inputs of one concat: from 12 on, the engine's compiler searches for seconds."""
-
-
-class Scope:
-    """Emits ops whose names start with a prefix.
-
-    Args:
-        weights: What `weight` looks up, under the same prefix.
-    """
-
-    def __init__(self, builder: Builder, weights: Weights, prefix: str = "") -> None:
-        self.builder = builder
-        self.weights = weights
-        self.prefix = prefix
-
-    def __call__(self, kind: str, name: str, **inputs: Any) -> Value:
-        return self.builder.op(kind, name=self.prefix + name, **inputs)
-
-    def weight(self, role: str) -> Value:
-        name = self.prefix + role
-        return self.builder.const(self.weights[name], name=name)
-
-    def within(self, prefix: str) -> Scope:
-        return Scope(self.builder, self.weights, self.prefix + prefix)
-
-
-def rms_norm(emit: Scope, x: Value, role: str, eps: float) -> Value:
-    """`x / sqrt(mean(x²) + eps) · gamma` over D channels, safe in fp16 (Zhang & Sennrich 2019).
-
-    Residual streams of real models reach 2·10⁴, whose square is far beyond
-    fp16.  With `r = sqrt(eps·D)`, `m = max(max|x|, r)`, `y = x / m` and `e = r / m`
-
-        x / sqrt(mean(x²) + eps) · gamma  =  y · (sum(y²) + e²)^(-1/2) · (gamma·sqrt(D))
-
-    exactly; the weight holds gamma·sqrt(D), multiplied before its one rounding
-    to fp16, and the only rounded constant is r, which moves eps by 2⁻¹⁰ of itself.
-
-    Nothing overflows: |y| ≤ 1 and e ≤ 1, so the sum lies in [0, D], the term
-    under the root in [1, D + 1] (its largest y² is 1 where m is max|x|, and e² is
-    1 where m is r), its root's inverse in [1/sqrt(D + 1), 1], and y times that in
-    [-1, 1].  D ≤ 32752 keeps the sum below the engine's cliff at 2¹⁵.  What
-    underflows does not count: each square is off by at most 2⁻²⁵, their sum by at
-    most D·2⁻²⁵ ≤ 2⁻¹⁰ beside a term of at least 1.
-
-    r has to be a normal fp16 number, or it would lose bits and, flushed to zero,
-    a column of zeros would be 0 / 0: `anex.models.metadata` refuses models below that.
-    """
-    n = emit.within(role + "_")
-    (_, dim, _, _) = x.tensor.dims
-    r = math.sqrt(eps * dim)
-    largest = n("reduce_max", "largest", x=n("abs", "abs", x=x), axes=[1], keep_dims=True)
-    m = n("maximum", "m", x=largest, y=r)
-    y = n("real_div", "y", x=x, y=m)
-    total = n("reduce_sum", "total", x=n("mul", "square", x=y, y=y), axes=[1], keep_dims=True)
-    e = n("real_div", "e", x=r, y=m)
-    under = n("add", "under", x=total, y=n("mul", "e2", x=e, y=e))
-    unit = n("mul", "unit", x=y, y=n("pow", "inverse", x=under, y=-0.5))
-    return n("mul", "out", x=unit, y=emit.weight(role))
-
-
-def conv(emit: Scope, x: Value, role: str, name: str) -> Value:
-    """`W x`: `[1, Ci, 1, T]` → `[1, Co, 1, T]`."""
-    return emit(
-        "conv",
-        name,
-        x=x,
-        weight=emit.weight(role),
-        strides=[1, 1],
-        pad_type="valid",
-        pad=[0, 0, 0, 0],
-        dilations=[1, 1],
-        groups=1,
-    )
+def norm(emit: Scope, config: DecoderConfig, x: Value, role: str, axis: int = 1) -> Value:
+    """The norm of a role, with its bias where the model has one."""
+    out = NORMS[config.norm.kind](emit, x, role, config.norm.eps, axis)
+    if role not in config.norm.biases:
+        return out
+    return emit("add", f"{role}_biased", x=out, y=emit.weight(f"b_{role}"))
 
 
 def linear(emit: Scope, config: DecoderConfig, x: Value, role: str, name: str) -> Value:
@@ -109,30 +41,6 @@ def linear(emit: Scope, config: DecoderConfig, x: Value, role: str, name: str) -
     return emit("add", f"{name}_biased", x=out, y=emit.weight("b" + role.removeprefix("w")))
 
 
-def part(emit: Scope, x: Value, name: str, axis: int, first: int, count: int) -> Value:
-    """Positions `first … first + count - 1` of one axis."""
-    begin, size = [0] * len(x.tensor.dims), list(x.tensor.dims)
-    begin[axis], size[axis] = first, count
-    return emit("slice_by_size", name, x=x, begin=begin, size=size)
-
-
-def concat(emit: Scope, parts: Sequence[Value], name: str, axis: int) -> Value:
-    """Joins any number of values, never more than `FAN_IN` in one op."""
-    level = 0
-    while len(parts) > FAN_IN:
-        groups = [tuple(parts[i : i + FAN_IN]) for i in range(0, len(parts), FAN_IN)]
-        parts = [
-            emit("concat", f"{name}_{level}_{i}", values=g, axis=axis, interleave=False)
-            if len(g) > 1
-            else g[0]
-            for i, g in enumerate(groups)
-        ]
-        level += 1
-    if len(parts) == 1:
-        return parts[0]
-    return emit("concat", name, values=tuple(parts), axis=axis, interleave=False)
-
-
 @dataclass(frozen=True, slots=True)
 class Columns:
     """The columns (tokens) that a function computes together, and what they look at.
@@ -140,20 +48,19 @@ class Columns:
     Attributes:
         count: How many there are (T).
         cached: Columns of the cache (C).
-        x: Embedding rows, `[1, D, 1, T]`.
-        cos: `[1, 1, rope dims / 2, T]`.
-        sin: `[1, 1, rope dims / 2, T]`.
-        mask: `[1, 1, T, C + T]`, added to the scores.
+        host: What the host wrote: `x` `[1, D, 1, T]`, `cos` and `sin`
+            `[1, 1, rope dims / 2, T]`, `mask` `[1, 1, T, C + T]`, and those of local layers.
         caches: The surfaces of the cache, empty where C is 0.
     """
 
     count: int
     cached: int
-    x: Value
-    cos: Value
-    sin: Value
-    mask: Value
+    host: Mapping[str, Value]
     caches: Sequence[tuple[CacheSurface, Value]]
+
+    def seen(self, name: str, local: bool) -> Value:
+        """What a layer reads as `cos`, `sin` or `mask`."""
+        return self.host.get(name + LOCAL, self.host[name]) if local else self.host[name]
 
 
 KeysValues = tuple[Value, Value]
@@ -171,30 +78,47 @@ def cached_keys_values(emit: Scope, config: Attention, layer: int, columns: Colu
     return None
 
 
-def rotate(emit: Scope, x: Value, name: str, columns: Columns, dims: int) -> Value:
+def rotate(emit: Scope, x: Value, name: str, cos: Value, sin: Value) -> Value:
     """RoPE on `[1, H, head_dim, T]`: channel j of a head turns with channel j + dims/2."""
     n = emit.within(name + "_")
-    head_dim, half = x.tensor.dims[2], dims // 2
+    head_dim, half = x.tensor.dims[2], cos.tensor.dims[2]
     a, b = part(n, x, "a", 2, 0, half), part(n, x, "b", 2, half, half)
-    turned_a = n("sub", "ra", x=n("mul", "ac", x=a, y=columns.cos), y=n("mul", "bs", x=b, y=columns.sin))
-    turned_b = n("add", "rb", x=n("mul", "bc", x=b, y=columns.cos), y=n("mul", "as", x=a, y=columns.sin))
-    rest = [part(n, x, "rest", 2, dims, head_dim - dims)] if dims < head_dim else []
+    turned_a = n("sub", "ra", x=n("mul", "ac", x=a, y=cos), y=n("mul", "bs", x=b, y=sin))
+    turned_b = n("add", "rb", x=n("mul", "bc", x=b, y=cos), y=n("mul", "as", x=a, y=sin))
+    rest = [part(n, x, "rest", 2, 2 * half, head_dim - 2 * half)] if 2 * half < head_dim else []
     return concat(n, [turned_a, turned_b, *rest], "rope", axis=2)
 
 
+def heads(emit: Scope, config: DecoderConfig, y: Value, name: str, columns: Columns, local: bool) -> Value:
+    """Queries or keys, normalised and rotated: `[1, H·head_dim, 1, T]` → `[1, H, head_dim, T]`."""
+    a = config.attention
+    if a.qk_norm == "whole":
+        y = norm(emit, config, y, f"{name}_norm")
+    shape = [1, y.tensor.dims[1] // a.head_dim, a.head_dim, columns.count]
+    y = emit("reshape", f"{name}_heads", x=y, shape=shape)
+    each = a.qk_norm in ("head", "heads")
+    if each and not a.qk_norm_late:
+        y = norm(emit, config, y, f"{name}_norm", axis=2)
+    if config.rope_dims:
+        y = rotate(emit, y, name, columns.seen("cos", local), columns.seen("sin", local))
+    if each and a.qk_norm_late:
+        y = norm(emit, config, y, f"{name}_norm", axis=2)
+    return y
+
+
 def attention(
-    emit: Scope, config: Attention, q: Value, new: KeysValues, old: KeysValues | None, columns: Columns
+    emit: Scope, config: Attention, q: Value, new: KeysValues, old: KeysValues | None, mask: Value
 ) -> Value:
     """Softmax attention over cached and new columns: `[1, H, head_dim, T]` → `[1, H·head_dim, 1, T]`.
 
     The cache is not copied: scores against cached and new keys are joined, and
     the probabilities are split again.  Query heads that share a key head (GQA,
     Ainslie et al. 2023) become rows of one product, so that keys and values
-    are not repeated.  `q` is already scaled.
+    are not repeated.  `q` is already scaled, and divided by the soft cap where there is one.
     """
-    width = columns.cached + columns.count
-    by_head = [1, config.n_heads, columns.count]
-    by_group = [1, config.n_kv_heads, config.n_heads // config.n_kv_heads * columns.count]
+    count, width = mask.tensor.dims[2:]
+    by_head = [1, config.n_heads, count]
+    by_group = [1, config.n_kv_heads, config.n_heads // config.n_kv_heads * count]
 
     def reshape(name: str, x: Value, rows: list[int], last: int) -> Value:
         return emit("reshape", name, x=x, shape=[*rows, last])
@@ -206,60 +130,66 @@ def attention(
     scores = matmul("scores_new", q, new[0], False)
     if old is not None:
         scores = concat(emit, [matmul("scores_old", q, old[0], False), scores], "scores", axis=3)
-    masked = emit("add", "masked", x=reshape("scores_head", scores, by_head, width), y=columns.mask)
+    if config.soft_cap:
+        scores = emit("mul", "capped", x=emit("tanh", "cap_tanh", x=scores), y=config.soft_cap)
+    masked = emit("add", "masked", x=reshape("scores_head", scores, by_head, width), y=mask)
     p = reshape("p_rows", emit("softmax", "p", x=masked, axis=-1), by_group, width)
     if old is None:
         mixed = matmul("mixed", p, new[1], True)
     else:
         # A slice that starts inside a row loses numbers above 4094 on M1 and M2; these are at most 1.
-        p_new = part(emit, p, "p_new", 3, columns.cached, columns.count)
-        p_old = part(emit, p, "p_old", 3, 0, columns.cached)
+        p_new = part(emit, p, "p_new", 3, width - count, count)
+        p_old = part(emit, p, "p_old", 3, 0, width - count)
         mixed_old = matmul("mixed_old", p_old, old[1], True)
         mixed = emit("add", "mixed", x=mixed_old, y=matmul("mixed_new", p_new, new[1], True))
     mixed = emit(
         "transpose", "mixed_t", x=reshape("mixed_head", mixed, by_head, config.head_dim), perm=[0, 1, 3, 2]
     )
-    return emit("reshape", "attended", x=mixed, shape=[1, config.q_dim, 1, columns.count])
-
-
-def silu(emit: Scope, gate: Value) -> Value:
-    """Spelt out: the engine's own table is off by 0.001 at 0, its sigmoid is not."""
-    return emit("mul", "silu", x=gate, y=emit("sigmoid", "sigmoid", x=gate))
-
-
-ACTIVATIONS: Mapping[str, Callable[[Scope, Value], Value]] = {"silu": silu}
-"""Functions of the gate of the feed-forward network."""
+    return emit("reshape", "attended", x=mixed, shape=[1, config.q_dim, 1, count])
 
 
 def feed_forward(emit: Scope, config: DecoderConfig, x: Value) -> Value:
-    """A gated linear unit (Shazeer 2020): `W_down (f(W_gate x) · W_up x)`."""
-    gate = ACTIVATIONS[config.mlp.activation](emit, linear(emit, config, x, "w_gate", "gate"))
-    product = emit("mul", "gated", x=gate, y=linear(emit, config, x, "w_up", "up"))
-    return linear(emit, config, product, "w_down", "down")
+    """`W_down (f(W_gate x) · W_up x)` (Shazeer 2020), or `W_down f(W_up x)` without a gate, or experts."""
+    mlp = config.mlp
+    if mlp.experts:
+        return routed(emit, mlp, mlp.experts, x)
+    activation = ACTIVATIONS[mlp.activation]
+    if mlp.gated:
+        gate = activation(emit, linear(emit, config, x, "w_gate", "gate"))
+        inner = emit("mul", "gated", x=gate, y=linear(emit, config, x, "w_up", "up"))
+    else:
+        inner = activation(emit, linear(emit, config, x, "w_up", "up"))
+    return linear(emit, config, inner, "w_down", "down")
 
 
 def layer(emit: Scope, config: DecoderConfig, x: Value, index: int, columns: Columns) -> tuple[Value, Value]:
-    """One pre-norm block; returns the residual stream and the new `[1, 2·kv_dim, 1, T]` columns.
+    """One layer; returns the residual stream and the new `[1, 2·kv_dim, 1, T]` columns.
 
-    The weights of q hold the scale of the scores.
+    The weights of q hold the scale of the scores, those of the last linear layer of a block the
+    multiplier of the residual stream.
     """
-    a = config.attention
-    flat = [1, a.kv_dim, 1, columns.count]
+    a, local = config.attention, config.local is not None and index in config.local.layers
 
-    def heads(name: str, y: Value, count: int) -> Value:
-        return emit("reshape", name, x=y, shape=[1, count, a.head_dim, columns.count])
+    def normed(y: Value, role: str) -> Value:
+        return norm(emit, config, y, role) if role in config.norm.roles else y
 
-    h = rms_norm(emit, x, "attn_norm", config.norm.eps)
+    h = normed(x, "attn_norm")
     q, k, v = (linear(emit, config, h, f"w{name}", name) for name in "qkv")
-    q = rotate(emit, heads("q_heads", q, a.n_heads), "q", columns, config.rope.dims)
-    k_heads = rotate(emit, heads("k_heads", k, a.n_kv_heads), "k", columns, config.rope.dims)
-    new = (k_heads, heads("v_heads", v, a.n_kv_heads))
+    q, k = (heads(emit, config, y, name, columns, local) for y, name in ((q, "q"), (k, "k")))
+    new = (k, emit("reshape", "v_heads", x=v, shape=k.tensor.dims))
     old = cached_keys_values(emit, a, index, columns)
-    attended = attention(emit, a, q, new, old, columns)
-    x = emit("add", "attn_out", x=x, y=linear(emit, config, attended, "wo", "o"))
-    h = rms_norm(emit, x, "ffn_norm", config.norm.eps)
-    x = emit("add", "out", x=x, y=feed_forward(emit, config, h))
-    return x, concat(emit, [emit("reshape", "k_flat", x=k_heads, shape=flat), v], "kv", axis=1)
+    attended = attention(emit, a, q, new, old, columns.seen("mask", local))
+    attended = normed(linear(emit, config, attended, "wo", "o"), "attn_post_norm")
+    if config.parallel:
+        # Both blocks read x; where the second has no norm of its own they share one.
+        h = normed(x, "ffn_norm") if "ffn_norm" in config.norm.roles else h
+        x = emit("add", "attn_out", x=x, y=attended)
+    else:
+        x = emit("add", "attn_out", x=x, y=attended)
+        h = normed(x, "ffn_norm")
+    x = emit("add", "out", x=x, y=normed(feed_forward(emit, config, h), "ffn_post_norm"))
+    flat = emit("reshape", "k_flat", x=k, shape=v.tensor.dims)
+    return x, concat(emit, [flat, v], "kv", axis=1)
 
 
 def decoder(
@@ -270,7 +200,7 @@ def decoder(
     for index in range(config.n_layers):
         x, kv = layer(emit.within(f"l{index}_"), config, x, index, columns)
         new.append(kv)
-    hidden = rms_norm(emit, x, "norm", config.norm.eps)
+    hidden = norm(emit, config, x, "norm")
     return hidden, [
         (s, concat(emit, new[s.first : s.first + s.layers], f"kv{index}", axis=1))
         for index, s in enumerate(caches(config))
@@ -285,7 +215,7 @@ def build(config: DecoderConfig, weights: Weights, signature: Signature) -> Func
     if signature.kind is Kind.HEAD:
         return b.finish(_logits(emit, config, ports["i00_hidden"]))
     columns = _columns(emit, config, signature, ports)
-    hidden, new = decoder(emit, config, columns.x, columns)
+    hidden, new = decoder(emit, config, columns.host["x"], columns)
     results = {surface.output: kv for surface, kv in new}
     if signature.kind is Kind.DECODE:
         results = _logits(emit, config, hidden) | results
@@ -303,15 +233,19 @@ def _columns(emit: Scope, config: DecoderConfig, signature: Signature, ports: Ma
         whole = value.tensor.dims[3] == width
         host[source.name] = value if whole else part(emit, value, source.name, 3, 0, width)
     held = [(surface, ports[surface.input]) for surface in caches(config) if c]
-    return Columns(t, c, host["x"], host["cos"], host["sin"], host["mask"], held)
+    return Columns(t, c, host, held)
 
 
 def _logits(emit: Scope, config: DecoderConfig, hidden: Value) -> dict[str, Value]:
     """Port → logits of a tile `[1, rows, 1, T]`."""
-    return {
-        tile.port: conv(emit, hidden, f"head{tile.number}", f"logits{tile.number}")
-        for tile in vocab_tiles(config)
-    }
+    logits = {}
+    for tile in vocab_tiles(config):
+        out = conv(emit, hidden, f"head{tile.number}", f"logits{tile.number}")
+        if config.head_bias:
+            bias = emit.weight(f"b_head{tile.number}")
+            out = emit("add", f"logits{tile.number}_biased", x=out, y=bias)
+        logits[tile.port] = out
+    return logits
 
 
 def _row(emit: Scope, column: Value, name: str, shape: Sequence[int]) -> Value:

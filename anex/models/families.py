@@ -37,6 +37,8 @@ class Recipe:
         optional: Roles that a model may have, then in every layer.  A tensor of
             any other role is refused: it would change the mathematics.
         transforms: Role → steps on its rows (`anex.models.weights.TRANSFORMS`), in order.
+        scaled: Roles for whose weights the file may have a factor, in a tensor of its own.
+        unused: Tensor that has no part in the logits → the reason.
     """
 
     names: Mapping[str, str]
@@ -44,15 +46,28 @@ class Recipe:
     required: frozenset[str]
     optional: frozenset[str]
     transforms: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    scaled: frozenset[str] = frozenset()
+    unused: Mapping[str, str] = field(default_factory=dict)
+
+
+ROTATED = ("wq", "wk", "bq", "bk", "q_norm", "k_norm")
+"""Roles whose rows are channels of heads that turn."""
 
 
 def recipe(family: str, format: str = "gguf") -> Recipe:
     """The recipe of a known family."""
     maths, own = tables()["family"][family], tables()["family"][family][format]
+    common = tables()[format]
+    transforms = {role: tuple(steps) for role, steps in own.get("transforms", {}).items()}
+    if own.get("interleaved", False):
+        transforms |= {role: (*transforms.get(role, ()), "half_split") for role in ROTATED}
+    fused = own.get("fused", {}) | common["fused"]
     return Recipe(
-        names=tables()[format]["names"] | own.get("names", {}),
-        fused={tensor: tuple(roles) for tensor, roles in tables()[format]["fused"].items()},
+        names=common["names"] | own.get("names", {}),
+        fused={tensor: tuple(roles) for tensor, roles in fused.items()},
         required=frozenset(maths["required"]),
         optional=frozenset(maths["optional"]),
-        transforms={role: tuple(steps) for role, steps in own.get("transforms", {}).items()},
+        transforms=transforms,
+        unused=own.get("unused", {}),
+        scaled=frozenset(role for name in own.get("scaled", []) for role in common["scaled"][name]),
     )

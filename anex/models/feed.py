@@ -20,8 +20,11 @@ from anex.models.masks import EMPTY, mask
 from anex.models.rope import Rope, tables
 
 Array = np.ndarray[Any, np.dtype[Any]]
-Embed = Callable[[ArrayLike], Array]
-"""Token ids `[n]` → embedding rows `[n, dim]`."""
+Rows = Callable[[str, ArrayLike], Array]
+"""Role of a table (`embed`, `positions`) and indices `[n]` → its rows `[n, dim]`."""
+
+LOCAL = "_local"
+"""Ends the names of the inputs that only `config.local` layers read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,41 +52,53 @@ class HostInput(Protocol):
         """Shape of its values for T columns after C cached ones; the port's last axis may be wider."""
         ...
 
-    def values(self, batch: Batch, embed: Embed) -> Array:
+    def values(self, batch: Batch, rows: Rows) -> Array:
         """The values, `shape` with T and C of the batch; the port's type rounds them."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Embeddings:
-    """Rows of the embedding table as columns, zero after the tokens."""
+    """Rows of the embedding table as columns, zero after the tokens.
+
+    Attributes:
+        positions: Rows of a second table, by position, are added.
+    """
 
     name: str
     dim: int
     scale: float = 1.0
+    positions: bool = False
 
     def shape(self, columns: int, cached: int) -> tuple[int, int, int, int]:
         return 1, self.dim, 1, columns
 
-    def values(self, batch: Batch, embed: Embed) -> Array:
-        rows = embed(batch.ids)
+    def values(self, batch: Batch, rows: Rows) -> Array:
+        found = rows("embed", batch.ids).astype(np.float32)
+        if self.scale != 1.0:
+            found *= np.float32(self.scale)
+        if self.positions:
+            found += rows("positions", batch.positions[: len(found)])
         out = np.zeros(self.shape(len(batch.positions), 0), np.float32)
-        out[0, :, 0, : len(rows)] = rows.T
-        return out if self.scale == 1.0 else out * np.float32(self.scale)
+        out[0, :, 0, : len(found)] = found.T
+        return out
 
 
 @dataclass(frozen=True, slots=True)
 class RopeTable:
-    """cos (`which` 0) or sin (1) of every position's angles."""
+    """cos (`which` 0) or sin (1) of every position's angles; angles of 0 where there is no rotation."""
 
     name: str
-    rope: Rope
+    rope: Rope | None
     which: int
+    dims: int
 
     def shape(self, columns: int, cached: int) -> tuple[int, int, int, int]:
-        return 1, 1, self.rope.dims // 2, columns
+        return 1, 1, self.dims // 2, columns
 
-    def values(self, batch: Batch, embed: Embed) -> Array:
+    def values(self, batch: Batch, rows: Rows) -> Array:
+        if self.rope is None:
+            return np.full(self.shape(len(batch.positions), 0), 1.0 - self.which)
         return tables(self.rope, batch.positions)[self.which][None, None]
 
 
@@ -97,18 +112,35 @@ class Mask:
     def shape(self, columns: int, cached: int) -> tuple[int, int, int, int]:
         return 1, 1, columns, cached + columns
 
-    def values(self, batch: Batch, embed: Embed) -> Array:
+    def values(self, batch: Batch, rows: Rows) -> Array:
         return mask(batch.positions, batch.held, self.window)[None, None]
 
 
-def host_inputs(config: DecoderConfig) -> tuple[HostInput, ...]:
-    """What the host writes for a model, in the order of the ports."""
-    return (
-        Embeddings("x", config.dim, config.multipliers.embedding),
-        RopeTable("cos", config.rope, 0),
-        RopeTable("sin", config.rope, 1),
-        Mask("mask", config.attention.window),
-    )
+def host_inputs(config: DecoderConfig, context: int | None = None) -> tuple[HostInput, ...]:
+    """What the host writes for a model, in the order of the ports.
+
+    Layers that differ read inputs of their own, but all layers are the same ops:
+    one that does not rotate, in a model that otherwise does, turns by angles of 0.
+
+    Args:
+        context: Most tokens of the conversation; the model's own context if None.
+    """
+    dims, longest = config.rope_dims, context or config.context_length
+
+    def rotation(rope: Rope | None, suffix: str) -> list[HostInput]:
+        fitted = rope.within(longest) if rope else None
+        return [
+            RopeTable(f"{name}{suffix}", fitted, which, dims) for which, name in enumerate(("cos", "sin"))
+        ]
+
+    x = Embeddings("x", config.dim, config.multipliers.embedding, config.positions > 0)
+    found: list[HostInput] = [x, *(rotation(config.rope, "") if dims else [])]
+    found.append(Mask("mask", config.attention.window))
+    if config.local and config.local.rope != config.rope:
+        found += rotation(config.local.rope, LOCAL)
+    if config.local and config.local.window != config.attention.window:
+        found.append(Mask(f"mask{LOCAL}", config.local.window))
+    return tuple(found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +156,7 @@ class Feed:
     columns: int
     cached: int
     inputs: Mapping[str, HostInput]
-    embed: Embed
+    rows: Rows
 
     def __call__(self, ids: ArrayLike, positions: ArrayLike, held: ArrayLike) -> dict[str, Array]:
         """The arrays of one call.
@@ -150,4 +182,4 @@ class Feed:
             )
         padding = np.full(self.columns - len(places), EMPTY)
         batch = Batch(tokens, np.concatenate([places, padding]), caches)
-        return {port: source.values(batch, self.embed) for port, source in self.inputs.items()}
+        return {port: source.values(batch, self.rows) for port, source in self.inputs.items()}

@@ -1,4 +1,4 @@
-"""How the ports and weights of a decoder lie in memory: widths, cache surfaces, tiles of the vocabulary."""
+"""How the ports and weights of a decoder lie in memory: widths, cache surfaces, tiles, groups of experts."""
 
 from __future__ import annotations
 
@@ -104,3 +104,23 @@ def vocab_tiles(config: DecoderConfig) -> tuple[Tile, ...]:
         Tile(f"{index:0{digits}}", first, min(MAX_TILE, config.vocab_size - first))
         for index, first in enumerate(firsts)
     )
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertGroup:
+    """Experts `first … first + count - 1` of a layer, which are computed by one convolution.
+
+    Attributes:
+        number: Its number as it stands in names.
+    """
+
+    number: str
+    first: int
+    count: int
+
+
+def expert_groups(count: int, dim: int) -> tuple[ExpertGroup, ...]:
+    """Groups of experts with `dim` channels each that fit one convolution together, or one expert each."""
+    each = max(1, MAX_TILE // dim)
+    firsts = range(0, count, each)
+    return tuple(ExpertGroup(str(i), first, min(each, count - first)) for i, first in enumerate(firsts))

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from anex.errors import InputError
 from anex.mil import Function, Program
 from anex.models.config import DecoderConfig
-from anex.models.decoder import Weights, build
+from anex.models.decoder import build
+from anex.models.emit import Weights
 from anex.models.layout import padded
 from anex.models.signature import prefill_name, signature
 

@@ -91,9 +91,10 @@ def signature(config: DecoderConfig, name: str) -> Signature:
     """What a function of that name takes and gives.
 
     Ports (fp16): the host's, `i00_x [1,D,1,T]`, `i01_cos` and `i02_sin [1,1,dims/2,T]`,
-    `i03_mask [1,1,T,C+T]`, then `i04_cache… [1,2·layers·kv_dim,1,C]`; for the head
-    `i00_hidden [1,D,1,T]`.  Results are `o00_hidden [1,D,1,T]` or `o00_logits… [1,rows,1,T]`
-    for each tile of the vocabulary, and `o01_kv… [1,2·layers·kv_dim,1,T]`.
+    `i03_mask [1,1,T,C+T]` (what else there is, or is not: `anex.models.feed.host_inputs`),
+    then `i04_cache… [1,2·layers·kv_dim,1,C]`; for the head `i00_hidden [1,D,1,T]`.
+    Results are `o00_hidden [1,D,1,T]` or `o00_logits… [1,rows,1,T]` for each tile of the
+    vocabulary, and `o01_kv… [1,2·layers·kv_dim,1,T]`.
 
     In `decode_…` T is 1, but ports are `LANE` wide where one column would be
     narrower than 64 bytes: inputs count in their first column (the mask in the first
@@ -113,9 +114,10 @@ def signature(config: DecoderConfig, name: str) -> Signature:
     raise InputError(f"no function is called '{name}'", hint="prefill_t<T>_c<C>, decode_c<C>, head_t<T>")
 
 
-def host_ports(config: DecoderConfig) -> dict[str, HostInput]:
-    """Port → what fills it, in order."""
-    return {f"i{index:02}_{source.name}": source for index, source in enumerate(host_inputs(config))}
+def host_ports(config: DecoderConfig, context: int | None = None) -> dict[str, HostInput]:
+    """Port → what fills it, in order; `context` as in `anex.models.feed.host_inputs`."""
+    inputs = host_inputs(config, context)
+    return {f"i{index:02}_{source.name}": source for index, source in enumerate(inputs)}
 
 
 def caches(config: DecoderConfig) -> tuple[CacheSurface, ...]:
@@ -168,4 +170,6 @@ def read_logits(
         logits[:, tile.first : tile.first + tile.count] = columns[: tile.count, :count].T
     if config.multipliers.logits != 1.0:
         logits *= np.float32(config.multipliers.logits)
+    if cap := config.multipliers.logit_cap:
+        logits = np.tanh(logits / np.float32(cap)) * np.float32(cap)
     return logits

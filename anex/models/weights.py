@@ -22,8 +22,26 @@ from anex.errors import InputError, UnsupportedError
 from anex.mil import DType, Literal, TensorType
 from anex.models.config import DecoderConfig
 from anex.models.families import Recipe, recipe
-from anex.models.layout import Tile, vocab_tiles
+from anex.models.layout import ExpertGroup, Tile, expert_groups, vocab_tiles
 from anex.models.ledger import Ledger
+from anex.models.roles import (
+    ATTENTION_BIASES,
+    DENSE,
+    FLAT,
+    GROUPED,
+    LAYER_NORMS,
+    MLP_BIASES,
+    NORM_BIASES,
+    QK_NORM_SHAPES,
+    QK_NORMS,
+    ROUTED,
+    SCALES,
+    SHAPES,
+    SHARED,
+    SIZES,
+    TABLES,
+    VOCABULARY,
+)
 from anex.models.rope import half_split_rows
 from anex.models.tensors import TensorDescription, TensorSource
 
@@ -38,61 +56,13 @@ Progress = Callable[[str, int, int], None]
 CHUNK_BYTES = 8 << 20
 """Weights are held in pieces of about this size."""
 
-FREQ_FACTORS = "freq_factors"
-"""Role of one divisor per RoPE frequency: goes into the config, not into the blob."""
-
-VOCABULARY = ("embed", "head")
-"""Roles that are stored in tiles of rows."""
-
-SHAPES: Mapping[str, tuple[str, ...]] = {
-    "embed": ("vocab", "dim"),
-    "head": ("vocab", "dim"),
-    "norm": ("dim",),
-    FREQ_FACTORS: ("rope_pairs",),
-    "attn_norm": ("dim",),
-    "wq": ("q_dim", "dim"),
-    "wk": ("kv_dim", "dim"),
-    "wv": ("kv_dim", "dim"),
-    "wo": ("dim", "q_dim"),
-    "bq": ("q_dim",),
-    "bk": ("kv_dim",),
-    "bv": ("kv_dim",),
-    "bo": ("dim",),
-    "ffn_norm": ("dim",),
-    "w_gate": ("ffn_dim", "dim"),
-    "w_up": ("ffn_dim", "dim"),
-    "w_down": ("dim", "ffn_dim"),
-    "b_gate": ("ffn_dim",),
-    "b_up": ("ffn_dim",),
-    "b_down": ("dim",),
-}
-"""Role → its shape, rows first, in `SIZES`."""
-
-SIZES: Mapping[str, Callable[[DecoderConfig], int]] = {
-    "vocab": lambda c: c.vocab_size,
-    "dim": lambda c: c.dim,
-    "q_dim": lambda c: c.attention.q_dim,
-    "kv_dim": lambda c: c.attention.kv_dim,
-    "ffn_dim": lambda c: c.mlp.dim,
-    "rope_pairs": lambda c: c.rope.dims // 2,
-}
-
-SCALES: Mapping[str, Callable[[DecoderConfig], float]] = {
-    # RMSNorm divides by the root of the sum, not of the mean (see `anex.models.decoder.rms_norm`).
-    **dict.fromkeys(("attn_norm", "ffn_norm", "norm"), lambda c: math.sqrt(c.dim)),
-    **dict.fromkeys(("wq", "bq"), lambda c: c.attention.scale),
-    **dict.fromkeys(("wo", "bo", "w_down", "b_down"), lambda c: c.multipliers.residual),
-}
-"""Role → what its numbers are multiplied with."""
-
-ATTENTION_BIASES, MLP_BIASES = ("bq", "bk", "bv", "bo"), ("b_gate", "b_up", "b_down")
-
 
 def _half_split(rows: Array, config: DecoderConfig) -> Array:
     """Rows of whole heads, from pairs (2j, 2j+1) to pairs (j, j + dims/2)."""
     head_dim = config.attention.head_dim
     heads = rows.reshape(-1, head_dim, *rows.shape[1:])
-    return heads[:, half_split_rows(config.rope.dims, head_dim)].reshape(rows.shape)
+    turned: Array = heads[:, half_split_rows(config.rope_dims, head_dim)]
+    return turned.reshape(rows.shape)
 
 
 def _plus_one(rows: Array, config: DecoderConfig) -> Array:
@@ -108,16 +78,27 @@ TRANSFORMS: Mapping[str, Callable[[Array, DecoderConfig], Array]] = {
 
 TRANSPOSE = "transpose"
 
+SCALE, INPUT_SCALE = ".scale", ".input_scale"
+"""How the names of factors of a weight, and of activations that are quantised, end in GGUF."""
+
+NEEDS_SCALE = "NVFP4"
+"""Storage whose numbers mean nothing without their factor."""
+
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where a weight comes from: rows `first … first + shape[0] - 1` of a tensor, and their transforms."""
+    """Where a weight comes from: rows `first … first + shape[0] - 1` of a tensor, and their transforms.
+
+    Attributes:
+        scale: Tensor of one factor for the weight, or one for each expert; none if empty.
+    """
 
     role: str
     tensor: str
     first: int
     shape: tuple[int, ...]
     transforms: tuple[str, ...] = ()
+    scale: str = ""
 
 
 def resolve(
@@ -142,21 +123,9 @@ def resolve(
     finder = _Finder(config, tensors, ledger, plan or recipe(config.family))
     for role in SHAPES:
         finder.find_all(role)
+    finder.pass_over()
     ledger.close("tensor", tensors)
-
-    def biases(roles: tuple[str, ...]) -> frozenset[str]:
-        return frozenset("w" + role.removeprefix("b") for role in roles if finder.in_every_layer(role))
-
-    config = finder.config
-    return (
-        replace(
-            config,
-            tied="head" not in finder.sources,
-            attention=replace(config.attention, biases=biases(ATTENTION_BIASES)),
-            mlp=replace(config.mlp, biases=biases(MLP_BIASES)),
-        ),
-        finder.sources,
-    )
+    return finder.completed(), finder.sources
 
 
 class _Finder:
@@ -167,6 +136,10 @@ class _Finder:
         self.ledger = ledger
         self.plan = plan
         self.sources: dict[str, Source] = {}
+        experts = config.mlp.experts
+        routed = ROUTED | (SHARED if experts and experts.shared_dim else frozenset())
+        self.required = (plan.required - DENSE) | routed if experts else plan.required
+        self.wanted = self.required | (plan.optional - DENSE if experts else plan.optional)
         embed = tensors.get(plan.names["embed"])
         if config.vocab_size == 0 and embed is not None:
             config = replace(config, vocab_size=int(embed.shape[0]) if embed.shape else 0)
@@ -176,7 +149,7 @@ class _Finder:
 
     def find_all(self, role: str) -> None:
         """A role of the family, once or in every layer."""
-        if role not in self.plan.required | self.plan.optional:
+        if role not in self.wanted:
             return
         tensor = self.plan.names[role]
         if "{layer}" not in tensor:
@@ -186,18 +159,78 @@ class _Finder:
             self.find(role, f"l{i}_{role}", tensor.format(layer=i), i)
 
     def find(self, role: str, name: str, tensor: str, layer: int) -> None:
-        shape = tuple(SIZES[size](self.config) for size in SHAPES[role])
-        first, whole, note = 0, shape, role
-        if tensor not in self.tensors and (fused := self._fused(role, shape, layer)):
+        stored = self._shape(role)
+        first, whole, note = 0, stored, role
+        if fused := self._fused(role, stored, layer):
             tensor, first, whole, note = fused
         if tensor not in self.tensors:
-            if role in self.plan.optional:
+            if role not in self.required:
                 return
-            raise InputError(f"tensor '{tensor}' {list(shape)} is missing", where=self.ledger.where)
+            raise InputError(f"tensor '{tensor}' {list(stored)} is missing", where=self.ledger.where)
         transforms = self.plan.transforms.get(role, ())
         self._check(tensor, tuple(reversed(whole)) if TRANSPOSE in transforms else whole)
         self.ledger.used("tensor", tensor, note)
-        self.sources[name] = Source(role, tensor, first, shape, transforms)
+        # Heads of a norm and experts lie one after the other.
+        shape = stored if len(stored) == 1 or role not in FLAT else _flat(stored)
+        self.sources[name] = Source(role, tensor, first, shape, transforms, self._scale(role, tensor))
+
+    def _shape(self, role: str) -> tuple[int, ...]:
+        names = QK_NORM_SHAPES.get((role, self.config.attention.qk_norm), SHAPES[role])
+        return tuple(SIZES[size](self.config) for size in names)
+
+    def _scale(self, role: str, tensor: str) -> str:
+        """The tensor with the factor of a weight, if the file has one and it counts."""
+        scale = tensor.rpartition(".")[0] + SCALE
+        if scale not in self.tensors or role not in self.plan.scaled:
+            return ""
+        each = SIZES["experts"](self.config) if role in GROUPED else 1
+        self._check(scale, (each,))
+        self.ledger.used("tensor", scale, f"factor of {role}")
+        return scale
+
+    def pass_over(self) -> None:
+        """Account for tensors without a part in the logits, and factors that no weight of the family has."""
+        for tensor in self.plan.unused.keys() & self.tensors.keys():
+            self.ledger.neutral("tensor", tensor, self.plan.unused[tensor])
+        for tensor in self.tensors:
+            if tensor.endswith((SCALE, INPUT_SCALE)) and not self.ledger.knows("tensor", tensor):
+                weight = self.tensors.get(tensor.rpartition(".")[0] + ".weight")
+                if weight is None or weight.storage != NEEDS_SCALE:
+                    self.ledger.neutral("tensor", tensor, "llama.cpp reads it and does not use it")
+
+    def completed(self) -> DecoderConfig:
+        """The config with what only tensors tell."""
+        config = self.config
+
+        def present(roles: tuple[str, ...]) -> frozenset[str]:
+            return frozenset(role for role in roles if self.in_every_layer(role))
+
+        def weights(roles: tuple[str, ...]) -> frozenset[str]:
+            return frozenset("w" + role.removeprefix("b") for role in present(roles))
+
+        norms, biased = present(LAYER_NORMS), present(NORM_BIASES)
+        biased |= {"b_norm"} & self.sources.keys()
+        shared = "ffn_norm" in self.plan.optional and "ffn_norm" not in norms
+        normed = present(QK_NORMS)
+        if len(normed) == 1:
+            raise UnsupportedError(f"a norm of one of queries and keys ({normed})", where=self.ledger.where)
+        attention = replace(
+            config.attention,
+            biases=weights(ATTENTION_BIASES),
+            qk_norm=config.attention.qk_norm if normed else "",
+        )
+        return replace(
+            config,
+            tied="head" not in self.sources,
+            head_bias="b_head" in self.sources,
+            positions=config.context_length if "positions" in self.sources else 0,
+            parallel=config.parallel or shared,
+            norm=replace(
+                config.norm, roles=norms, biases=frozenset(role.removeprefix("b_") for role in biased)
+            ),
+            attention=attention,
+            mlp=replace(config.mlp, biases=weights(MLP_BIASES)),
+        )
 
     def in_every_layer(self, role: str) -> bool:
         """Whether the layers have an optional weight; all or none must."""
@@ -225,39 +258,69 @@ class _Finder:
         for pattern, roles in self.plan.fused.items():
             tensor = pattern.format(layer=layer)
             if role in roles and tensor in self.tensors:
-                rows = [SIZES[SHAPES[other][0]](self.config) for other in roles]
+                rows = [self._shape(other)[0] for other in roles]
                 first = sum(rows[: roles.index(role)])
                 return tensor, first, (sum(rows), *shape[1:]), ", ".join(roles)
         return None
 
 
+def _flat(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return shape[0] * shape[1], *shape[2:]
+
+
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record of the blob: rows `start … stop - 1` of a weight, zeros after them."""
+    """One record of the blob: rows `start … stop - 1` of a weight, zeros after them.
+
+    Attributes:
+        group: Experts whose columns are joined, where the rows are those of each of them.
+    """
 
     source: Source
     type: TensorType
     start: int
     stop: int
+    group: ExpertGroup | None = None
 
 
 def records(config: DecoderConfig, sources: Mapping[str, Source]) -> dict[str, Record]:
     """Name → record, in the order of the blob.
 
     Matrices are 1×1 kernels and vectors `[1, C, 1, 1]`, all fp16; the rows of
-    a tile of the embedding table stay rows.
+    a table of embeddings stay rows.
     """
     found: dict[str, Record] = {}
     for name, source in sources.items():
-        rows, *rest = source.shape
         if source.role in VOCABULARY:
             for tile in vocab_tiles(config):
                 type = _tile_type(config, source.role, tile)
                 found[name + tile.number] = Record(source, type, tile.first, tile.first + tile.count)
-            continue
-        dims = (rows, *rest, 1, 1) if rest else (1, rows, 1, 1)
-        found[name] = Record(source, TensorType(DType.FP16, dims), 0, rows)
+        elif source.role in GROUPED:
+            prefix = name.removesuffix(source.role)
+            for group in expert_groups(SIZES["experts"](config), config.mlp.dim):
+                found[f"{prefix}e{group.number}_{GROUPED[source.role]}"] = _grouped(config, source, group)
+        else:
+            type = TensorType(DType.FP16, _dims(config, source))
+            found[name] = Record(source, type, 0, source.shape[0])
     return found
+
+
+def _dims(config: DecoderConfig, source: Source) -> tuple[int, ...]:
+    rows, *rest = source.shape
+    if source.role in QK_NORMS and config.attention.qk_norm != "whole":
+        return 1, rows // config.attention.head_dim, config.attention.head_dim, 1
+    if source.role in TABLES:
+        return source.shape
+    return (rows, *rest, 1, 1) if rest else (1, rows, 1, 1)
+
+
+def _grouped(config: DecoderConfig, source: Source, group: ExpertGroup) -> Record:
+    """The record of a group of experts: one below the other, or, of the last layer, side by side."""
+    inner, dim = group.count * config.mlp.dim, config.dim
+    if source.role == "experts_down":
+        return Record(source, TensorType(DType.FP16, (dim, inner, 1, 1)), 0, dim, group)
+    first = group.first * config.mlp.dim
+    return Record(source, TensorType(DType.FP16, (inner, dim, 1, 1)), first, first + inner)
 
 
 def tied_heads(config: DecoderConfig) -> dict[str, tuple[str, TensorType]]:
@@ -271,8 +334,12 @@ def tied_heads(config: DecoderConfig) -> dict[str, tuple[str, TensorType]]:
 
 
 def _tile_type(config: DecoderConfig, role: str, tile: Tile) -> TensorType:
-    kernel = (1, 1) if role == "head" else ()
-    return TensorType(DType.FP16, (tile.rows, config.dim, *kernel))
+    shapes = {
+        "embed": (tile.rows, config.dim),
+        "head": (tile.rows, config.dim, 1, 1),
+        "b_head": (1, tile.rows, 1, 1),
+    }
+    return TensorType(DType.FP16, shapes[role])
 
 
 def literal_types(config: DecoderConfig, sources: Mapping[str, Source]) -> dict[str, TensorType]:
@@ -314,12 +381,12 @@ def write_blob(
 def _pieces(file: TensorSource, config: DecoderConfig, record: Record) -> Iterator[Half]:
     """The elements of one record in order, a few rows at a time, zeros after the last."""
     source, head_dim = record.source, config.attention.head_dim
-    columns = math.prod(source.shape[1:])
+    columns = record.type.size // record.type.dims[0] if record.group else math.prod(source.shape[1:])
     scale = SCALES[source.role](config) if source.role in SCALES else 1.0
     steps = [TRANSFORMS[name] for name in source.transforms if name != TRANSPOSE]
     # A number that only moves is rounded once, by the reader; others are computed in float64 before.
-    exact = scale == 1.0 and all(step is _half_split for step in steps)
-    read = _reader(file, source, np.float16 if exact else np.float32)
+    exact = scale == 1.0 and not source.scale and all(step is _half_split for step in steps)
+    read = _reader(file, config, record, np.float16 if exact else np.float32)
     # Whole heads, so that rows can change places within one.
     step = max(1, CHUNK_BYTES // (2 * columns * head_dim)) * head_dim
     for start in range(record.start, record.stop, step):
@@ -331,12 +398,43 @@ def _pieces(file: TensorSource, config: DecoderConfig, record: Record) -> Iterat
         yield np.zeros(missing, np.float16)
 
 
-def _reader(file: TensorSource, source: Source, dtype: Any) -> Callable[[int, int], Array]:
-    """Reads rows of a weight; a vector and a transposed matrix come from the whole tensor."""
+def _reader(
+    file: TensorSource, config: DecoderConfig, record: Record, dtype: Any
+) -> Callable[[int, int], Array]:
+    """Reads rows of a record, times the factor that the file has for them."""
+    source, group = record.source, record.group
+    plain = _rows(file, source, dtype) if group is None else _side_by_side(file, config, source, group, dtype)
+    if not source.scale:
+        return plain
+    factors = file.array(source.scale, np.float32).reshape(-1).astype(np.float64)
+    if group is not None:
+        by_column = np.repeat(factors[group.first : group.first + group.count], config.mlp.dim)
+        return lambda start, stop: plain(start, stop) * by_column
+    by_row = np.repeat(factors, source.shape[0] // len(factors))
+    axes = (...,) + (None,) * (len(source.shape) - 1)
+    return lambda start, stop: plain(start, stop) * by_row[start:stop][axes]
+
+
+def _rows(file: TensorSource, source: Source, dtype: Any) -> Callable[[int, int], Array]:
+    """Rows of a weight; a vector and a transposed matrix come from the whole tensor."""
     if len(source.shape) > 1 and TRANSPOSE not in source.transforms:
         return lambda start, stop: file.rows(source.tensor, start + source.first, stop + source.first, dtype)
-    whole = file.array(source.tensor, dtype).T
+    whole = file.array(source.tensor, dtype)
+    whole = whole.T if TRANSPOSE in source.transforms else whole.reshape(-1)
     return lambda start, stop: whole[start + source.first : stop + source.first]
+
+
+def _side_by_side(
+    file: TensorSource, config: DecoderConfig, source: Source, group: ExpertGroup, dtype: Any
+) -> Callable[[int, int], Array]:
+    """Rows of several experts, joined: `[experts, D, F]` of the file → rows of `[D, experts · F]`."""
+    dim, experts = config.dim, range(group.first, group.first + group.count)
+
+    def read(start: int, stop: int) -> Array:
+        rows = [file.rows(source.tensor, e * dim + start, e * dim + stop, dtype) for e in experts]
+        return np.concatenate(rows, axis=1)
+
+    return read
 
 
 def _halved(numbers: Array, source: Source) -> Half:

@@ -30,7 +30,7 @@ class KVCache:
     Attributes:
         columns: Tokens that are held.
         capacity: Columns there is room for; 0 at the start, when there are no surfaces.
-        surfaces: Input port → surface.
+        surfaces: Input port → surface; another dict for another capacity.
     """
 
     def __init__(
@@ -65,6 +65,11 @@ class KVCache:
             held[...] = _columns(new[layout.output], layout.channels)[:, :count]
         self.columns += count
 
+    def truncate(self, columns: int) -> None:
+        """Forget the columns from `columns` on; what stays lies as if nothing had followed it."""
+        self.columns = min(columns, self.columns)
+        self._reserve(self.columns)
+
     def clear(self) -> None:
         """Forget everything and give the memory back."""
         self.columns = self.capacity = 0
@@ -74,14 +79,16 @@ class KVCache:
         capacity = self._rungs.holding(columns)
         if capacity == self.capacity:
             return
+        surfaces: dict[str, Surface] = {}
         for layout in self._layouts:
             shape = (1, layout.channels, 1, capacity)
             kind = TensorType(DType.FP16, shape)
             surface = self._allocate(Port.padded(layout.input, kind, self._dtype))
             if old := self.surfaces.get(layout.input):
                 surface.array[..., : self.columns] = old.array[..., : self.columns]
-            self.surfaces[layout.input] = surface
-        self.capacity = capacity
+            surfaces[layout.input] = surface
+        # Another dict: whoever has bound functions to the old surfaces can tell, and an interrupt is no harm.
+        self.surfaces, self.capacity = surfaces, capacity
 
 
 def _columns(array: Array, channels: int) -> Array:

@@ -1,14 +1,15 @@
-"""The functions of a model on one engine, shared by any number of conversations."""
+"""The functions of a model on one engine, shared by any number of conversations or texts."""
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack, suppress
+from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Protocol, Self
 
 import numpy as np
 
@@ -18,7 +19,22 @@ from anex.mil import BlobFile, Program
 from anex.models import Feed, Prepared, Progress, Signature
 
 
-class Functions:
+class Programs(Protocol):
+    """A model whose weights lie in a blob; decoders and encoders are."""
+
+    @property
+    def blob_path(self) -> Path: ...
+
+    def program(self, functions: Iterable[str]) -> Program:
+        """The program with the named functions.
+
+        Raises:
+            InputError: No function has such a name.
+        """
+        ...
+
+
+class Compiled:
     """Builds and compiles each function once, when it is first asked for; threads may ask at the same time.
 
     Args:
@@ -30,13 +46,13 @@ class Functions:
 
     def __init__(
         self,
-        model: Prepared,
+        model: Programs,
         engine: Engine,
         *,
         progress: Progress | None = None,
         compilers: int | None = None,
     ) -> None:
-        self.model = model
+        self._programs = model
         self._engine = engine
         self._progress = progress or (lambda stage, done, total: None)
         self._compilers = compilers or min(4, os.cpu_count() or 1)
@@ -61,7 +77,7 @@ class Functions:
 
     def _compile(self, names: Sequence[str], progress: Callable[[int], None]) -> None:
         progress(0)
-        executable = self._loaded(self.model.program(names))
+        executable = self._loaded(self._programs.program(names))
         with ThreadPoolExecutor(self._compilers) as pool:
             jobs = [pool.submit(executable.warm, name) for name in names]
             for done, job in enumerate(as_completed(jobs), 1):
@@ -80,7 +96,7 @@ class Functions:
                 self._executables[-1].extend(program)
                 return self._executables[-1]
         with ExitStack() as opened:
-            blob = opened.enter_context(BlobFile(self.model.blob_path))
+            blob = opened.enter_context(BlobFile(self._programs.blob_path))
             self._executables.append(self._engine.compile(program, blob))
             opened.pop_all()  # the executable closes it
         return self._executables[-1]
@@ -95,13 +111,14 @@ class Functions:
             raise EvaluateError("nothing is compiled, or the model is closed")
         return self._executables[-1].allocate(port)
 
-    def bind(self, name: str, caches: Mapping[str, Surface]) -> Function:
-        """A compiled function on the surfaces of a cache and others of its own."""
+    def bound(
+        self, name: str, given: Mapping[str, Surface]
+    ) -> tuple[Bound, Mapping[str, Surface], Mapping[str, Surface]]:
+        """A compiled function on given surfaces and others of its own; its inputs and outputs by port."""
         home = self._home(name)
-        inputs = {p.name: caches.get(p.name) or home.allocate(p) for p in home.inputs(name)}
+        inputs = {p.name: given.get(p.name) or home.allocate(p) for p in home.inputs(name)}
         outputs = {p.name: home.allocate(p) for p in home.outputs(name)}
-        bound = home.bind(name, inputs | outputs)
-        return Function(self.model.signature(name), self.model.feed(name), bound, inputs, outputs)
+        return home.bind(name, inputs | outputs), inputs, outputs
 
     def describe(self) -> Mapping[str, Any]:
         """What the engine says about itself, once something was compiled."""
@@ -115,7 +132,7 @@ class Functions:
             self._executables = []
             self._homes = {}
 
-    def __enter__(self) -> Functions:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -127,6 +144,30 @@ class Functions:
         if name not in self._homes:
             raise EvaluateError(f"'{name}' is not compiled, or the model is closed")
         return self._homes[name]
+
+
+class Functions(Compiled):
+    """The functions of a decoder; see `Compiled`."""
+
+    def __init__(
+        self,
+        model: Prepared,
+        engine: Engine,
+        *,
+        progress: Progress | None = None,
+        compilers: int | None = None,
+    ) -> None:
+        super().__init__(model, engine, progress=progress, compilers=compilers)
+        self.model = model
+
+    def bind(self, name: str, caches: Mapping[str, Surface], context: int | None = None) -> Function:
+        """A compiled function on the surfaces of a cache and others of its own.
+
+        Args:
+            context: Most tokens of the conversation; the model's own context if None.
+        """
+        bound, inputs, outputs = self.bound(name, caches)
+        return Function(self.model.signature(name), self.model.feed(name, context), bound, inputs, outputs)
 
 
 class Function:

@@ -8,7 +8,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+import numpy as np
+
 from anex.errors import InputError
+from anex.models import CHUNKS
 from anex.models.tokenizer import Tokenizer
 from anex.runtime.sampling import Sampler
 from anex.runtime.session import Logits, Session
@@ -21,6 +24,7 @@ class StopReason(enum.Enum):
     STOP = "stop string"
     LENGTH = "token limit"
     CONTEXT = "context full"
+    INTERRUPTED = "interrupted"
 
 
 class StopStrings:
@@ -69,11 +73,13 @@ class Stats:
 
     Attributes:
         generated_tokens: Tokens that were sampled, without the one that ends the text.
+        reused_tokens: Those of the prompt whose keys and values were held already.
         decode_calls: Tokens taken in one by one.
         first_token_seconds: From the start of the generation to its first token.
     """
 
     prompt_tokens: int = 0
+    reused_tokens: int = 0
     generated_tokens: int = 0
     decode_calls: int = 0
     compile_seconds: float = 0.0
@@ -83,8 +89,10 @@ class Stats:
 
     @property
     def prefill_rate(self) -> float:
-        """Prompt tokens per second."""
-        return self.prompt_tokens / self.prefill_seconds if self.prefill_seconds else 0.0
+        """Prompt tokens that were computed, per second."""
+        return (
+            (self.prompt_tokens - self.reused_tokens) / self.prefill_seconds if self.prefill_seconds else 0.0
+        )
 
     @property
     def decode_rate(self) -> float:
@@ -98,6 +106,7 @@ class Completion(Iterator[str]):
     Attributes:
         ids: Tokens sampled so far.
         seed: Of the draws.
+        said: The text so far.
         stats: Grow while it runs.
         stop_reason: None until it has ended.
     """
@@ -112,8 +121,10 @@ class Completion(Iterator[str]):
         limit: int = -1,
         stop: Sequence[str] = (),
         seed: int | None = None,
+        reuse: bool = False,
     ) -> None:
         self.ids: list[int] = []
+        self.said = ""
         self.seed = seed
         self.stats = Stats(prompt_tokens=len(prompt))
         self.stop_reason: StopReason | None = None
@@ -122,6 +133,8 @@ class Completion(Iterator[str]):
         self._tokenizer = tokenizer
         self._sampler = sampler
         self._limit = limit
+        self._reuse = reuse
+        self._is_cancelled = False
         self._stops = StopStrings(stop)
         if not prompt:
             raise InputError("the prompt is empty", hint="give at least one character")
@@ -133,11 +146,20 @@ class Completion(Iterator[str]):
         self._pieces = self._run()
 
     def __next__(self) -> str:
-        return next(self._pieces)
+        piece = next(self._pieces)
+        self.said += piece
+        return piece
 
     def text(self) -> str:
         """The rest of the completion."""
         return "".join(self)
+
+    def cancel(self) -> None:
+        """End it before the next call of the engine; for a signal handler or another thread."""
+        self._is_cancelled = True
+
+    def _cancelled(self) -> bool:
+        return self._is_cancelled
 
     def _run(self) -> Iterator[str]:
         stream = self._tokenizer.stream(skip_special=True)
@@ -157,11 +179,13 @@ class Completion(Iterator[str]):
             return
         session, stats, history = self._session, self.stats, self._prompt.copy()
         start = time.perf_counter()
-        turn = session.begin()
-        session.compile(len(self._prompt), decode=self._limit != 1)
+        turn = session.begin(self._prompt if self._reuse else ())
+        stats.reused_tokens = session.past
+        new = self._prompt[session.past :]
+        session.compile(len(new), decode=self._limit != 1)
         stats.compile_seconds = time.perf_counter() - start
-        logits, stats.prefill_seconds = self._timed(lambda: session.prefill(self._prompt))
-        while True:
+        logits, stats.prefill_seconds = self._timed(partial(self._prefill, new))
+        while not self._cancelled():
             token = self._sampler(logits, history)
             stats.first_token_seconds = stats.first_token_seconds or time.perf_counter() - start
             if token in self._tokenizer.eog:
@@ -174,6 +198,8 @@ class Completion(Iterator[str]):
             if stats.generated_tokens == self._limit:
                 self.stop_reason = StopReason.LENGTH
                 return
+            if self._cancelled():
+                break
             session.check(turn)
             if session.past >= session.limit:
                 self.stop_reason = StopReason.CONTEXT
@@ -181,6 +207,15 @@ class Completion(Iterator[str]):
             logits, seconds = self._timed(partial(session.decode, token))
             stats.decode_calls += 1
             stats.decode_seconds += seconds
+        self.stop_reason = StopReason.INTERRUPTED
+
+    def _prefill(self, ids: Sequence[int]) -> Logits:
+        """Logits after the prompt; of no use once it is cancelled, which is looked at between two chunks."""
+        done, largest = 0, max(CHUNKS)
+        while len(ids) - done > largest and not self._cancelled():
+            self._session.take(ids[done : done + largest])
+            done += largest
+        return np.zeros(0, np.float32) if self._cancelled() else self._session.prefill(ids[done:])
 
     def _timed(self, work: Callable[[], Logits]) -> tuple[Logits, float]:
         """The result and the seconds it took, compiling aside."""

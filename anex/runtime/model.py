@@ -1,4 +1,4 @@
-"""A model ready to answer: `load` and what it returns."""
+"""A model that writes text: `load_decoder` and what it returns."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Unpack
 
 from anex.engines import Engine
 from anex.engines import engine as find_engine
 from anex.errors import InputError
 from anex.files import StrPath
-from anex.models import DecoderConfig, ModelFile, Prepared, Progress, convert, load_gguf
+from anex.models import DecoderConfig, ModelFile, Prepared, Progress, convert
+from anex.models import load as open_model
 from anex.models.tokenizer import Tokenizer
 from anex.runtime import store
+from anex.runtime.conversation import ContextFull, Conversation, Options
 from anex.runtime.functions import Functions
 from anex.runtime.generate import Completion
 from anex.runtime.sampling import Sampling, make_sampler
@@ -58,6 +60,11 @@ class Model:
         return self._prepared.tokenizer
 
     @property
+    def file(self) -> ModelFile:
+        """The file it was made of."""
+        return self._prepared.model
+
+    @property
     def context(self) -> int:
         """Most tokens of prompt and completion together."""
         return self.session.limit
@@ -75,6 +82,7 @@ class Model:
         repeat_last_n: int = _SAMPLING.repeat_last_n,
         seed: int | None = None,
         stop: Sequence[str] = (),
+        reuse: bool = False,
     ) -> Completion:
         """Complete a text; iterating over the result computes it.
 
@@ -83,6 +91,8 @@ class Model:
             n_predict: Most tokens; -1 goes on to the end of the text or of the context.
             temperature: 0 is greedy; this and the next ones as in `Sampling`.
             stop: Strings that end the text; they are not part of it.
+            reuse: Compute only what follows the tokens that the session holds already.  The same tokens in
+                other calls round differently, so that a seed may then give another text.
 
         Raises:
             InputError: The prompt is empty or longer than the context, or an option is out of range.
@@ -101,7 +111,24 @@ class Model:
             limit=n_predict,
             stop=(stop,) if isinstance(stop, str) else stop,
             seed=sampling.seed,
+            reuse=reuse,
         )
+
+    def chat(
+        self,
+        system: str | None = None,
+        *,
+        template: str | None = None,
+        context_full: ContextFull = "drop",
+        **options: Unpack[Options],
+    ) -> Conversation:
+        """A conversation in the model's chat template; see `Conversation` for arguments and errors.
+
+        Args:
+            options: Those of `generate`, but that an answer has no limit where `n_predict` is not given.
+        """
+        options.setdefault("n_predict", -1)
+        return Conversation(self, system, template=template, context_full=context_full, options=options)
 
     def logits(self, ids: Sequence[int]) -> Logits:
         """Logits after each of some tokens, float32 `[len(ids), vocabulary]`.
@@ -131,7 +158,7 @@ class Model:
         self.close()
 
 
-def load(
+def load_decoder(
     path: StrPath,
     *,
     engine: str = DEFAULT_ENGINE,
@@ -142,10 +169,10 @@ def load(
     text: bool = True,
     progress: Progress | None = None,
 ) -> Model:
-    """Make a model file ready to run; weights are converted once and kept in the cache.
+    """Make a model that writes text ready to run; weights are converted once and kept in the cache.
 
     Args:
-        path: A GGUF file.
+        path: A GGUF file, or a folder with `config.json` and safetensors.
         engine: Name of an engine.
         numerics: Arithmetic level, `fp16` or `fp32`.
         context: Most tokens; the model's own context if None.
@@ -162,7 +189,7 @@ def load(
     """
     root, most = store.folder(cache_dir), store.limit()
     with ExitStack() as opened:
-        file = opened.enter_context(load_gguf(path))
+        file = opened.enter_context(open_model(path))
         checked_context(context, file.config.context_length)
         if text:
             _ = file.tokenizer
@@ -185,9 +212,6 @@ def _ready(
         prepared = opened.enter_context(convert(file, store.models(root), progress))
         functions = opened.enter_context(Functions(prepared, engine, progress=progress, compilers=compilers))
         model = Model(prepared, functions, context)
-        used = (prepared.folder, store.compiled(root))
-        for entry in used:
-            store.touch(entry)
-        store.evict(root, used, most)
+        store.settle(root, (prepared.folder, store.compiled(root)), most)
         opened.pop_all()  # the model closes them
         return model

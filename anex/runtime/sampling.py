@@ -105,7 +105,10 @@ def temperature(t: float) -> Step:
     """Divide the logits by a positive temperature."""
 
     def step(candidates: Candidates) -> Candidates:
-        return Candidates(candidates.ids, candidates.logits / t)
+        # From the largest, so that a tiny temperature gives -inf for the others and no NaN.
+        below = candidates.logits - candidates.logits.max()
+        with np.errstate(over="ignore"):
+            return Candidates(candidates.ids, below / t)
 
     return step
 
@@ -182,7 +185,7 @@ def candidates(logits: Logits, history: Sequence[int], sampling: Sampling) -> Ca
     Raises:
         EvaluateError: The logits are not numbers.
     """
-    _check(logits)
+    check_finite(logits)
     if sampling.repeat_penalty != 1.0:
         logits = penalise(logits, _recent(history, sampling.repeat_last_n), sampling.repeat_penalty)
     chosen = Candidates(np.arange(logits.size), logits.astype(np.float64))
@@ -210,9 +213,14 @@ def _recent(history: Sequence[int], count: int) -> Sequence[int]:
     return history[len(history) - min(count, len(history)) :]
 
 
-def _check(logits: Logits) -> None:
+def check_finite(logits: Logits) -> None:
+    """Refuse logits, in rows of the vocabulary, that are no numbers.
+
+    Raises:
+        EvaluateError: They are not.
+    """
     # The maximum is NaN as soon as one logit is.
-    if not np.isfinite(logits.max()):
+    if not np.isfinite(logits.max(axis=-1)).all():
         raise EvaluateError(
             "the model's logits are not finite numbers", hint="try --numerics fp32: fp16 may overflow"
         )

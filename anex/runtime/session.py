@@ -8,11 +8,13 @@ feeds is written into them, logits and new cache columns are read from them.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from anex.engines import Surface
 from anex.errors import InputError
 from anex.models import EMPTY, Role, Rungs, decode_name, head_name, plan
 from anex.runtime.cache import KVCache
@@ -45,15 +47,27 @@ class Session:
         self._bound: dict[str, Function] = {}
         self._cache: KVCache | None = None
         self._turn = 0
+        self._ids: list[int] = []
+        self._surfaces: Mapping[str, Surface] | None = None
 
     @property
     def past(self) -> int:
         """Tokens that are held."""
         return self._cache.columns if self._cache else 0
 
-    def begin(self) -> int:
-        """Forget all tokens and start a turn; its number is what `check` takes."""
-        self.reset()
+    @property
+    def ids(self) -> tuple[int, ...]:
+        """The tokens that are held, in their order."""
+        return tuple(self._ids)
+
+    def begin(self, ids: Sequence[int] = ()) -> int:
+        """Start a turn; its number is what `check` takes.
+
+        Args:
+            ids: The tokens of the turn.  What is held and begins them stays, so that `ids[session.past:]`
+                are to be taken in: at least the last one, as its logits are not held.  All else is forgotten.
+        """
+        self._keep(min(common_prefix(self._ids, ids), max(len(ids) - 1, 0)))
         self._turn += 1
         return self._turn
 
@@ -72,6 +86,7 @@ class Session:
     def reset(self) -> None:
         """Forget all tokens; compiled functions stay."""
         self._bound.clear()
+        self._ids.clear()
         if self._cache:
             self._cache.clear()
 
@@ -100,12 +115,18 @@ class Session:
         Raises:
             InputError: There are none, they do not fit the context, or an id is not in the vocabulary.
         """
-        last: Logits = self._take(ids, all_columns=False)[0]
-        return last
+        (last,) = deque(self._hidden(ids), maxlen=1)
+        logits: Logits = self._head(last[..., -1:])[0]
+        return logits
+
+    def take(self, ids: Sequence[int]) -> None:
+        """Take tokens in whose logits nobody needs; see `prefill`."""
+        for _ in self._hidden(ids):
+            pass
 
     def logits(self, ids: Sequence[int]) -> Logits:
         """Take tokens in and return the logits after each, `[len(ids), vocabulary]`; see `prefill`."""
-        return self._take(ids, all_columns=True)
+        return np.concatenate([self._head(hidden) for hidden in self._hidden(ids)])
 
     def decode(self, token: int) -> Logits:
         """Take one token in by the decode function and return its logits, `[vocabulary]`.
@@ -119,19 +140,15 @@ class Session:
         logits: Logits = self._model.logits(function.outputs, 1)[0]
         return logits
 
-    def _take(self, ids: Sequence[int], *, all_columns: bool) -> Logits:
+    def _hidden(self, ids: Sequence[int]) -> Iterator[Array]:
+        """Take tokens in; yields the hidden columns `[1, D, 1, T]` of a call, which the next overwrites."""
         if not len(ids):
             raise InputError("there are no tokens to take in")
-        start, out = 0, []
+        start = 0
         for call in plan(len(ids), past=self.past, limit=self.limit):
             function = self._run(call.function, ids[start : start + call.count])
             start += call.count
-            hidden = function.outputs[function.signature.port(Role.HIDDEN).name][..., : call.count]
-            if all_columns:
-                out.append(self._head(hidden))
-            elif start == len(ids):
-                out.append(self._head(hidden[..., -1:]))
-        return np.concatenate(out)
+            yield function.outputs[function.signature.port(Role.HIDDEN).name][..., : call.count]
 
     def _head(self, hidden: Array) -> Logits:
         """Logits of hidden columns `[1, D, 1, T]` → `[T, vocabulary]`."""
@@ -153,30 +170,43 @@ class Session:
         held = np.full(function.signature.cached, EMPTY)
         held[:past] = np.arange(past)
         function.take(ids, np.arange(past, past + len(ids)), held)
-        self._append(function.outputs, len(ids))
+        assert self._cache is not None
+        self._cache.append(function.outputs, len(ids))
+        self._ids.extend(map(int, ids))
         return function
 
-    def _append(self, outputs: Mapping[str, Array], count: int) -> None:
-        assert self._cache is not None
-        before = self._cache.capacity
-        self._cache.append(outputs, count)
-        if self._cache.capacity != before:
-            # Functions of the old rung hold the old surfaces; letting go frees them.
-            self._bound.clear()
+    def _keep(self, count: int) -> None:
+        """Forget all but the first `count` tokens."""
+        if count and self._cache:
+            # In this order, so that an interrupt between the two leaves no id without its column.
+            del self._ids[count:]
+            self._cache.truncate(count)
+        else:
+            self.reset()
 
     def _function(self, name: str) -> Function:
         self._compile([name])
         if self._cache is None:
             dtype, allocate = self._functions.dtype(name), self._functions.allocate
             self._cache = KVCache(self._model.caches, Rungs(self.limit), dtype, allocate)
+        if self._surfaces is not self._cache.surfaces:
+            # Functions of the old rung hold the old surfaces; letting go frees them.
+            self._bound.clear()
+            self._surfaces = self._cache.surfaces
         if name not in self._bound:
-            self._bound[name] = self._functions.bind(name, self._cache.surfaces)
+            self._bound[name] = self._functions.bind(name, self._cache.surfaces, self.limit)
         return self._bound[name]
 
     def _compile(self, names: Sequence[str]) -> None:
         start = time.perf_counter()
         if self._functions.compile(names):
             self.compile_seconds += time.perf_counter() - start
+
+
+def common_prefix(held: Sequence[int], ids: Sequence[int]) -> int:
+    """How many tokens both begin with."""
+    pairs = enumerate(zip(held, ids, strict=False))
+    return next((i for i, (a, b) in pairs if a != b), min(len(held), len(ids)))
 
 
 def checked_context(context: int | None, longest: int) -> int:

@@ -13,7 +13,7 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,6 +30,7 @@ LIMIT_VARIABLE = "ANEX_CACHE_LIMIT"
 DEFAULT_LIMIT = 32 << 30
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+_LARGEST = 2.0**63
 
 
 def folder(given: StrPath | None = None) -> Path:
@@ -59,8 +60,11 @@ def size_of(text: str) -> int:
     """
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", text.strip(), re.IGNORECASE)
     if match is None:
-        raise InputError(f"'{text}' is no size", hint="such as 500M or 20G; 0 is no limit")
-    return int(float(match[1]) * _UNITS[match[2].upper()])
+        raise InputError(f"'{text}' is no size", hint="such as 500M or 20G")
+    size = float(match[1]) * _UNITS[match[2].upper()]
+    if size > _LARGEST:
+        raise InputError(f"'{text[:40]}' is more than any disk holds", hint="such as 500M or 20G")
+    return int(size)
 
 
 def limit() -> int:
@@ -150,6 +154,13 @@ def evict(root: Path, keep: Iterable[Path], most: int) -> list[Entry]:
             gone.append(entry)
     remove(gone)
     return gone
+
+
+def settle(root: Path, used: Sequence[Path], most: int) -> None:
+    """Note that entries are used now, and let the oldest others go where the cache is full (see `evict`)."""
+    for entry in used:
+        touch(entry)
+    evict(root, used, most)
 
 
 def _folders(path: Path) -> list[Path]:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import tiny_text
-from signals import restore_interrupts
+from signals import interruptible
 
 from anex.cli import main
 
@@ -291,8 +291,8 @@ def test_files_that_are_cut_short(
     ("keys", "arch", "message"),
     [
         ({}, "mamba", "not supported: architecture 'mamba'"),
-        ({"llama__expert_count": 8}, "llama", "llama.expert_count"),
-        ({"llama__rope__scaling__type": "yarn"}, "llama", "RoPE scaling 'yarn'"),
+        ({"llama__attention__max_alibi_bias": 8.0}, "llama", "llama.attention.max_alibi_bias"),
+        ({"llama__rope__scaling__type": "spiral"}, "llama", "RoPE scaling 'spiral'"),
         ({"llama__magic": 1}, "llama", "llama.magic"),
         ({"tokenizer__ggml__tokens": None, "tokenizer__ggml__model": None}, "llama", "tokenizer.ggml"),
         ({"tokenizer__ggml__model": "rwkv"}, "llama", "rwkv"),
@@ -346,14 +346,13 @@ def test_a_reader_that_has_seen_enough(anex: Run, tiny_gguf: Path) -> None:
 
 
 def test_interrupting(tiny_gguf: Path, cache: Path) -> None:
-    command = [sys.executable, "-m", "anex", "run", str(tiny_gguf), "-p", "-", "--cache-dir", str(cache)]
+    command = interruptible("-m", "anex", "run", str(tiny_gguf), "-p", "-", "--cache-dir", str(cache))
     process = subprocess.Popen(
         command,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=restore_interrupts,
     )
     # It waits for standard input once it has said so by reading; a signal before that would hit the start.
     assert process.stdin is not None

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 from hub_server import Hub, serve
-from signals import restore_interrupts
+from signals import interruptible
 
 from anex.cli import main
 from anex.errors import AnexError, InputError, ResourceError, UnsupportedError
@@ -269,12 +269,11 @@ def test_an_interrupted_pull_goes_on_in_the_next_run(
 def test_ctrl_c_keeps_what_came(hub: Hub, fetch: Callable[..., Pulled], tmp_path: Path) -> None:
     hub.slow = 0.05
     process = subprocess.Popen(
-        [sys.executable, "-m", "anex", "pull", "some/single"],
+        interruptible("-m", "anex", "pull", "some/single"),
         env=environment(hub, tmp_path),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=restore_interrupts,
     )
     deadline = time.monotonic() + 60
     while not any(size > 2000 for size in incomplete(tmp_path)) and time.monotonic() < deadline:

@@ -5,6 +5,7 @@ The ops are written from their definition, the cache from its contract.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy as np
 
 from anex.mil.blob import BlobFile
 from anex.mil.ir import Function, Literal, Op, Operand
-from anex.models import EMPTY, Prepared, Rungs, decode_name, head_name, mask, plan, tables
+from anex.models import EMPTY, Prepared, Rungs, decode_name, head_name, plan
 from anex.models.layout import LANE
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -48,6 +49,12 @@ OPS: dict[str, Callable[[Mapping[str, Any]], Array]] = {
     "pow": lambda a: a["x"] ** a["y"],
     "maximum": lambda a: np.maximum(a["x"], a["y"]),
     "sigmoid": lambda a: 1.0 / (1.0 + np.exp(-a["x"])),
+    "tanh": lambda a: np.tanh(a["x"]),
+    "erf": lambda a: np.vectorize(math.erf, otypes=[np.float64])(a["x"]),
+    "relu": lambda a: np.maximum(a["x"], 0.0),
+    "clip": lambda a: np.clip(a["x"], a["alpha"], a["beta"]),
+    "greater_equal": lambda a: a["x"] >= a["y"],
+    "select": lambda a: np.where(a["cond"], a["a"], a["b"]),
     "softmax": _softmax,
     "reduce_max": lambda a: a["x"].max(axis=tuple(a["axes"]), keepdims=bool(a["keep_dims"])),
     "reduce_sum": lambda a: a["x"].sum(axis=tuple(a["axes"]), keepdims=bool(a["keep_dims"])),
@@ -89,7 +96,7 @@ class Interpreter:
         }
         out = OPS[op.kind](args)
         assert out.shape == op.output.tensor.dims, op
-        if self.half:
+        if self.half and out.dtype != bool:
             with np.errstate(under="ignore"):
                 out = out.astype(np.float16).astype(np.float64)
         self.largest = max(self.largest, float(np.abs(out).max()))
@@ -105,8 +112,8 @@ class Session:
 
     Args:
         half: Round every result to fp16.
-        exact: Pass cos and sin in float64 instead of the fp16 of the ports, to
-            see the program's own error.
+        exact: Pass what the host computes in float64 instead of the fp16 of the
+            ports, to see the program's own error.
     """
 
     def __init__(self, model: Prepared, *, half: bool = False, exact: bool = False) -> None:
@@ -122,7 +129,7 @@ class Session:
         start, out = 0, []
         calls = plan(len(ids), past=self.past, limit=self.config.context_length, chunks=chunks)
         for call in calls:
-            outputs = self._call(call.function, ids[start : start + call.count], call.chunk, call.cached)
+            outputs = self._call(call.function, ids[start : start + call.count], call.cached)
             out.append(self._head(outputs["o00_hidden"])[: call.count])
             for surface in self.model.caches:
                 self._append(surface.input, outputs[surface.output][..., : call.count])
@@ -132,27 +139,25 @@ class Session:
     def step(self, token: int) -> Array:
         """Takes one token in by a decode call; returns its logits."""
         cached = self.rungs.holding(self.past)
-        outputs = self._call(decode_name(cached), np.array([token]), LANE, cached, rows=1)
+        outputs = self._call(decode_name(cached), np.array([token]), cached)
         for surface in self.model.caches:
             row = outputs[surface.output].reshape(-1)[: surface.channels]
             self._append(surface.input, row[None, :, None, None])
         self.past += 1
         tiles = [outputs[name].reshape(-1) for name in sorted(outputs) if name.startswith("o00_logits")]
-        logits: Array = np.concatenate(tiles)[: self.config.vocab_size]
-        return logits
+        return self._scaled(np.concatenate(tiles)[: self.config.vocab_size])
 
-    def _call(self, name: str, ids: Array, width: int, cached: int, rows: int = 0) -> dict[str, Array]:
-        config, count = self.config, len(ids)
-        x = np.zeros((1, config.dim, 1, width))
-        x[0, :, 0, :count] = self.model.embedding(ids).T
-        positions = np.full(width, EMPTY)
-        positions[:count] = self.past + np.arange(count)
+    def _call(self, name: str, ids: Array, cached: int) -> dict[str, Array]:
         held = np.full(cached, EMPTY)
         held[: self.past] = np.arange(self.past)
-        wide = np.float64 if self.exact else np.float16
-        cos, sin = (t.astype(wide)[None, None] for t in tables(config.rope, positions))
-        bias = mask(positions, held, config.attention.window)[: rows or width]
-        inputs = {"i00_x": x, "i01_cos": cos, "i02_sin": sin, "i03_mask": bias[None, None]}
+        fed = self.model.feed(name)(ids, self.past + np.arange(len(ids)), held)
+        inputs = {}
+        for port in self._function(name).inputs:
+            if port.name in fed:
+                # What follows the values in a wider port must not matter either.
+                inputs[port.name] = np.full(port.tensor.dims, 7.0)
+                values = fed[port.name] if self.exact else fed[port.name].astype(np.float16)
+                inputs[port.name][..., : values.shape[3]] = values
         for port, columns in self.columns.items() if cached else ():
             # What a free cache column holds must not matter.
             inputs[port] = np.full((*columns.shape[:3], cached), 7.0)
@@ -165,8 +170,13 @@ class Session:
             inputs = {"i00_hidden": hidden[..., start : start + LANE]}
             tiles = self.engine.run(self._function(head_name()), inputs)
             out.append(np.concatenate([tiles[name][0, :, 0] for name in sorted(tiles)]).T)
-        logits: Array = np.concatenate(out)[:, : self.config.vocab_size]
-        return logits
+        return self._scaled(np.concatenate(out)[:, : self.config.vocab_size])
+
+    def _scaled(self, logits: Array) -> Array:
+        """What the host does to logits, in float64."""
+        logits = logits * self.config.multipliers.logits
+        cap = self.config.multipliers.logit_cap
+        return np.tanh(logits / cap) * cap if cap else logits
 
     def _function(self, name: str) -> Function:
         if name not in self.functions:

@@ -89,7 +89,11 @@ def cases(model_type: str) -> list[Case]:
             Case(
                 model_type,
                 name,
-                {key: value for key, value in {**base["config"], **entry["config"]}.items() if key not in entry["without"]},
+                {
+                    key: value
+                    for key, value in {**base["config"], **entry["config"]}.items()
+                    if key not in entry["without"]
+                },
                 {tensor: shape for tensor, shape in shapes.items() if shape is not None},
                 entry["changes"],
             )

@@ -60,7 +60,7 @@ class Script:
     def __init__(self, tokens: Sequence[int], limit: int = 100) -> None:
         self.tokens, self.limit, self.past, self.taken = list(tokens), limit, 0, []
 
-    def begin(self) -> int:
+    def begin(self, ids: Sequence[int]) -> int:
         return 1
 
     def check(self, turn: int) -> None:

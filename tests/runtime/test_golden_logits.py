@@ -8,7 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tiny_families
 import tiny_llama
+from tiny_families import FAMILIES, Family
 from tiny_llama import TINY, Tiny
 
 from anex.engines import engine
@@ -18,11 +20,12 @@ from anex.runtime import Functions, Session
 GOLDENS = Path(__file__).parents[1] / "data" / "llama"
 
 
-def run(folder: Path, model: Tiny, numerics: str, native: bool = True) -> np.ndarray:
+def run(folder: Path, model: Tiny | Family, numerics: str, native: bool = True) -> np.ndarray:
     """Logits at the stored positions: a prompt by prefill, then one token at a time."""
     chosen = engine("emulator", numerics=numerics, native=native)
+    make = tiny_llama.make if isinstance(model, Tiny) else tiny_families.make
     with (
-        prepare(tiny_llama.make(folder, model), folder / "cache") as ready,
+        prepare(make(folder, model), folder / "cache") as ready,
         Functions(ready, chosen) as functions,
     ):
         session = Session(functions)
@@ -57,3 +60,18 @@ def test_without_the_native_matmul(tmp_path):
     wanted = np.load(GOLDENS / "biases.npz")["logits"]
     (model,) = (m for m in TINY if m.name == "biases")
     assert nmse(run(tmp_path, model, "fp32", native=False), wanted) < 1e-10
+
+
+@pytest.mark.parametrize("name", ["gemma3", "granitemoe", "phi3_long", "gpt2", "stablelm_parallel"])
+def test_families_at_fp32_level(tmp_path, name):
+    """Between them: two masks and rotations, caps, experts, learned positions, LayerNorm, parallel blocks."""
+    (model,) = (m for m in FAMILIES if m.name == name)
+    wanted = np.load(GOLDENS.parent / "families" / f"{name}.npz")["logits"]
+    assert nmse(run(tmp_path, model, "fp32"), wanted) < (1e-6 if model.gelu else 1e-10)
+
+
+@pytest.mark.parametrize("name", ["gemma2", "qwen3moe"])
+def test_families_at_fp16_level(tmp_path, name):
+    (model,) = (m for m in FAMILIES if m.name == name)
+    wanted = np.load(GOLDENS.parent / "families" / f"{name}.npz")["logits"]
+    assert 1e-9 < nmse(run(tmp_path, model, "fp16"), wanted) < 1e-4

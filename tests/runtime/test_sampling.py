@@ -146,3 +146,9 @@ def test_logits_that_are_no_numbers(bad: float) -> None:
 def test_options_out_of_range(wrong: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=next(iter(wrong))):
         Sampling(**wrong)
+
+
+def test_a_tiny_temperature_is_greedy_and_makes_no_nan():
+    logits = np.array([1.0, 3.0, 2.0], np.float32)
+    for t in (1e-320, 1e-30, 1e-6):
+        assert make_sampler(Sampling(temperature=t, top_k=0, top_p=1.0, min_p=0.0, seed=1))(logits, []) == 1

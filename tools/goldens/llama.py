@@ -1,4 +1,4 @@
-"""Regenerates `tests/data/llama/*.npz`: llama.cpp's logits of the tiny random models.
+"""Regenerates `tests/data/{llama,families}/*.npz`: llama.cpp's logits of the tiny random models.
 
     python tools/goldens/llama.py --binding <llama-cpp-python> --libraries <folder with libllama>
 
@@ -21,6 +21,7 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "models"))
 
+import tiny_families  # noqa: E402
 import tiny_llama  # noqa: E402
 
 
@@ -37,7 +38,7 @@ _KEPT: list[object] = []
 """Callbacks that C code holds; Python must not free them."""
 
 
-def logits(path: Path, ids: np.ndarray[Any, Any], prompt: int) -> np.ndarray[Any, Any]:
+def logits(path: Path, ids: np.ndarray[Any, Any], prompt: int, context: int = 512) -> np.ndarray[Any, Any]:
     """Logits of every token: `prompt` tokens in one batch, the others one by one."""
     import llama_cpp as c
 
@@ -45,7 +46,7 @@ def logits(path: Path, ids: np.ndarray[Any, Any], prompt: int) -> np.ndarray[Any
     if not model:
         raise SystemExit(f"llama.cpp does not load {path.name}")
     params = c.llama_context_default_params()
-    params.n_ctx = params.n_batch = params.n_ubatch = 512
+    params.n_ctx = params.n_batch = params.n_ubatch = context
     params.type_k = params.type_v = c.GGML_TYPE_F32
     params.flash_attn_type = c.LLAMA_FLASH_ATTN_TYPE_DISABLED
     params.n_threads = params.n_threads_batch = 1
@@ -69,26 +70,62 @@ def logits(path: Path, ids: np.ndarray[Any, Any], prompt: int) -> np.ndarray[Any
     return np.stack(rows)
 
 
+def survived(path: Path, ids: np.ndarray[Any, Any]) -> np.ndarray[Any, Any] | None:
+    """The last two rows of logits, or None where llama.cpp refuses the file, or dies of it."""
+    with tempfile.TemporaryFile() as answer:
+        if not (child := os.fork()):
+            try:
+                os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+                np.save(answer, logits(path, ids, len(ids))[-2:].astype(np.float32))
+                answer.flush()
+                os._exit(0)
+            finally:
+                os._exit(1)
+        if os.waitpid(child, 0)[1]:
+            return None
+        answer.seek(0)
+        rows: np.ndarray[Any, Any] = np.load(answer)
+        return rows
+
+
+def mutations(folder: Path) -> dict[str, np.ndarray[Any, Any]]:
+    """`model/key=value` → logits, for every change that llama.cpp lives with."""
+    found = {}
+    for model in (m for m in tiny_families.FAMILIES if m.name in tiny_families.MUTATED):
+        for key, value in tiny_families.MUTATIONS:
+            path = tiny_families.mutated(folder, model, key, value)
+            rows = survived(path, model.ids[: tiny_families.MUTATED_TOKENS])
+            if rows is not None:
+                found[f"{model.name}/{key}={value}"] = rows
+        print(f"{model.name}: {sum(name.startswith(model.name + '/') for name in found)} changes", flush=True)
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--binding", help="folder that holds the package llama_cpp")
     parser.add_argument("--libraries", help="folder of libllama (else LLAMA_CPP_LIB_PATH)")
-    parser.add_argument("-o", "--output", type=Path, default=ROOT / "tests" / "data" / "llama")
+    parser.add_argument("-o", "--output", type=Path, default=ROOT / "tests" / "data")
     args = parser.parse_args()
     if args.binding:
         sys.path.insert(0, args.binding)
     if args.libraries:
         os.environ["LLAMA_CPP_LIB_PATH"] = args.libraries
     silence()
-    args.output.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
-        for model in tiny_llama.TINY:
-            found = logits(tiny_llama.make(Path(folder), model), model.ids, tiny_llama.PROMPT)
-            stored = found[list(tiny_llama.POSITIONS)].astype(np.float32)
-            np.savez_compressed(args.output / f"{model.name}.npz", logits=stored)
-            print(f"{model.name}: {stored.shape}, std {stored.std():.3f}")
+        for make, models, output in (
+            (tiny_llama.make, tiny_llama.TINY, args.output / "llama"),
+            (tiny_families.make, tiny_families.FAMILIES, args.output / "families"),
+        ):
+            output.mkdir(parents=True, exist_ok=True)
+            for model in models:
+                found = logits(make(Path(folder), model), model.ids, tiny_llama.PROMPT)
+                stored = found[list(tiny_llama.POSITIONS)].astype(np.float32)
+                np.savez_compressed(output / f"{model.name}.npz", logits=stored)
+                print(f"{model.name}: {stored.shape}, std {stored.std():.3f}", flush=True)
+        np.savez_compressed(args.output / "families" / "mutations.npz", **mutations(Path(folder)))
 
 
 if __name__ == "__main__":
