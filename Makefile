@@ -48,7 +48,7 @@ bench-embed: $(BIN)/anex  ## Measure embeddings beside torch; PEER is a Python w
 
 goldens: export LLAMA_CPP_LIB_PATH := $(LLAMA)/lib
 goldens: export PYTHONPATH := $(LLAMA)/python
-goldens: $(BIN)/pytest $(LLAMA)/lib  ## Make tests/data/{llama,tokenizer} again, from llama.cpp.
+goldens: $(BIN)/pytest $(LLAMA)/lib  ## Make tests/data/{llama,families,tokenizer} again, from llama.cpp.
 	$(BIN)/python tools/goldens/llama.py
 	$(BIN)/python tools/goldens/tokenizer.py --smollm2 "$$($(BIN)/python tools/fetch_smollm2.py)"
 

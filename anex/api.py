@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,6 +14,9 @@ from anex.engines import engine as find_engine
 from anex.errors import InputError
 from anex.files import StrPath, map_file
 from anex.mil import BLOB_PATH, MODEL_PATH, BlobFile, Program, parse, stays_inside
+
+_MIL_TEXT = re.compile(r"\s*program\s*\([^)]*\)[^{]*\{")
+"""How a text begins, and hardly ever a path."""
 
 
 def compile(
@@ -43,6 +47,7 @@ def compile(
     chosen = find_engine(engine, **options)
     paths: dict[str, StrPath] = {}
     if not isinstance(program, Program):
+        _check_path(program)
         folder = Path(program).parent
         program = parse(_text(program), source=str(program))
         paths = _beside(folder, program)
@@ -61,6 +66,15 @@ def _beside(folder: Path, program: Program) -> dict[str, StrPath]:
     inside = [path for path in program.blob_paths() if stays_inside(path)]
     found = {path: folder / path.removeprefix(MODEL_PATH) for path in inside}
     return {path: file for path, file in found.items() if os.path.exists(file)}
+
+
+def _check_path(path: object) -> None:
+    """Refuse what is neither a program nor a path, and a text where its path is meant."""
+    name = os.fspath(path) if isinstance(path, os.PathLike) else path
+    if not isinstance(name, str):
+        raise InputError(f"{path.__class__.__name__} is neither a program nor the path of a MIL text")
+    if _MIL_TEXT.match(name):
+        raise InputError("the path of a MIL text is expected", hint="that is MIL text: parse() it first")
 
 
 def _text(path: StrPath) -> str:

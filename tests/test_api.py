@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import anex
-from anex.errors import InputError, LoadError
+from anex.engines.surface import HostSurface
+from anex.errors import InputError, LoadError, SurfaceError
 from anex.mil.blob import BlobFile, BlobWriter
 from anex.mil.builder import Builder
 from anex.mil.ir import Literal, Program
@@ -102,3 +103,26 @@ def test_weight_files_are_closed_with_the_executable_and_after_an_error(
 def test_an_unknown_option_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no option 'foo'"):
         anex.compile(program(tmp_path), foo=1)
+
+
+@pytest.mark.parametrize("given", [None, b"/x", 7])
+def test_what_is_neither_program_nor_path(given: object) -> None:
+    with pytest.raises(InputError, match="neither a program nor the path"):
+        anex.compile(given)  # type: ignore[arg-type]
+    if given is not None:
+        with pytest.raises(InputError, match="a text is expected"):
+            parse(given)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="a text is expected"):
+        parse(None)  # type: ignore[arg-type]
+
+
+def test_a_text_where_its_path_is_meant(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"parse\(\) it first") as refusal:
+        anex.compile(print_program(program(tmp_path)))
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_surface_takes_arrays_only() -> None:
+    surface = HostSurface(TensorType(DType.FP16, (1, 32)), np.dtype(np.float16), (64, 2))
+    with pytest.raises(SurfaceError, match="cannot hold list"):
+        surface.write([1])  # type: ignore[arg-type]

@@ -54,13 +54,15 @@ class Surface:
         """Copy values into the surface.
 
         Raises:
-            SurfaceError: The shape or dtype is not the port's.
+            SurfaceError: It is no numpy array, or the shape or dtype is not the port's.
         """
-        if array.shape != self.array.shape or array.dtype != self.array.dtype:
+        where = f"surface of {self.array.dtype}{list(self.array.shape)}"
+        if not isinstance(array, np.ndarray):
             raise SurfaceError(
-                f"cannot hold {array.dtype}{list(array.shape)}",
-                where=f"surface of {self.array.dtype}{list(self.array.shape)}",
+                f"cannot hold {array.__class__.__name__}", where=where, hint="give a numpy array"
             )
+        if array.shape != self.array.shape or array.dtype != self.array.dtype:
+            raise SurfaceError(f"cannot hold {array.dtype}{list(array.shape)}", where=where)
         self.array[...] = array
 
     def __repr__(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -34,7 +34,13 @@ class Builder:
         self._interned: dict[Literal, Value] = {}
 
     def input(self, name: str, dtype: DType, shape: Sequence[int]) -> Value:
-        """Declare a parameter of the function."""
+        """Declare a parameter of the function.
+
+        Raises:
+            InputError: The shape is none.
+        """
+        if not isinstance(shape, Iterable):
+            raise InputError(f"{shape!r} is no shape", where=name, hint="a tuple of whole numbers")
         return self.input_of(name, TensorType(dtype, tuple(shape)))
 
     def input_of(self, name: str, type: Type) -> Value:

@@ -16,6 +16,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from anex.errors import InputError
+
 
 class DType(enum.Enum):
     """An element type; the value is its name in MIL text."""
@@ -111,6 +113,18 @@ INTS = frozenset(d for d in DType if d.value.startswith(("int", "uint")))
 _BY_NUMPY = {np.dtype(numpy): dtype for dtype, (bits, numpy) in _FACTS.items() if bits >= 8}
 
 
+def _check_dims(*dims: object) -> None:
+    """Refuse what is no dimension; one check for every way to make a type."""
+    for d in dims:
+        # The exact comparison first, since parsers make many types; numpy's integers pass the second.
+        whole = type(d) is int or (isinstance(d, (int, np.integer)) and not isinstance(d, bool))
+        if d is not None and not (whole and d >= 0):  # type: ignore[operator]
+            raise InputError(
+                f"{repr(d)[:40]} is no dimension",
+                hint="a whole number from 0 on, or None where it is unknown",
+            )
+
+
 class Type:
     """Base class of every MIL type; types are immutable and compare by structure."""
 
@@ -119,10 +133,17 @@ class Type:
 
 @dataclass(frozen=True, slots=True)
 class TensorType(Type):
-    """`tensor<dtype, [d0, d1, …]>`; a dimension of `None` is unknown (`?`)."""
+    """`tensor<dtype, [d0, d1, …]>`; a dimension of `None` is unknown (`?`).
+
+    Raises:
+        InputError: What stands for a dimension is none.
+    """
 
     dtype: DType
     shape: tuple[int | None, ...] = ()
+
+    def __post_init__(self) -> None:
+        _check_dims(*self.shape)
 
     @property
     def rank(self) -> int:
@@ -164,6 +185,9 @@ class ListType(Type):
 
     element: Type
     length: int | None
+
+    def __post_init__(self) -> None:
+        _check_dims(self.length)
 
     def __str__(self) -> str:
         return f"list<{self.element}, {'?' if self.length is None else self.length}>"
@@ -208,6 +232,9 @@ class BufferType(Type):
     shape: tuple[int | None, ...]
     strides: tuple[int, ...] | None = None
     interleave_factors: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        _check_dims(*self.shape)
 
     def __str__(self) -> str:
         dims = ", ".join("?" if d is None else str(d) for d in self.shape)

@@ -1,16 +1,23 @@
-"""An entry of the cache of converted models: a blob, and an index that is written after it."""
+"""An entry of the cache of converted models: a blob, and an index that is written after it.
+
+The index says how large the blob is and when it was written, and has a digest of all it says; an entry
+that differs in any of it is made again.  The numbers in the blob are not read for that: bits that change
+in them while size and time stay are not noticed.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
+import shutil
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from anex.errors import AnexError, ResourceError
-from anex.files import StrPath, atomic_write, refusal
+from anex.files import StrPath, atomic_write, map_file, refusal
 from anex.mil import BLOB_PATH, MODEL_PATH, BlobFile, BlobRef, Literal, TensorType
 
 BLOB_FILE = BLOB_PATH.removeprefix(MODEL_PATH)
@@ -50,17 +57,22 @@ def entry(
         ResourceError: The cache cannot be written.
     """
     weights = _read(folder, types)
-    return _written(folder, write) if weights is None else weights
+    return _written(folder, types, write) if weights is None else weights
 
 
-def _written(folder: Path, write: Callable[[Path], dict[str, Literal]]) -> dict[str, Literal]:
+def _written(
+    folder: Path, types: Mapping[str, TensorType], write: Callable[[Path], dict[str, Literal]]
+) -> dict[str, Literal]:
     blob = folder / BLOB_FILE
     _make_folder(blob.parent)
     try:
+        for path in (blob, folder / INDEX):
+            if path.is_dir() and not path.is_symlink():  # a file cannot replace it
+                shutil.rmtree(path, ignore_errors=True)
         weights = write(blob)
-        offsets = {name: literal.data.offset for name, literal in weights.items()}
+        index = _index(blob, types, {name: literal.data.offset for name, literal in weights.items()})
         with atomic_write(folder / INDEX) as file:
-            file.write(json.dumps(offsets).encode())
+            file.write(json.dumps(index).encode())
     except BaseException:
         for empty in (blob.parent, folder):
             with suppress(OSError):  # not empty, or never made
@@ -72,14 +84,26 @@ def _written(folder: Path, write: Callable[[Path], dict[str, Literal]]) -> dict[
 def _read(folder: Path, types: Mapping[str, TensorType]) -> dict[str, Literal] | None:
     """The weights of a finished entry; None where there is none, or it is damaged."""
     try:
-        offsets = json.loads((folder / INDEX).read_bytes())
+        found = json.loads(bytes(map_file(folder / INDEX)))
+        offsets = found["offsets"]
+        if found != _index(folder / BLOB_FILE, types, offsets):
+            return None
         weights = {name: Literal(type, BlobRef(BLOB_PATH, offsets[name])) for name, type in types.items()}
         with BlobFile(folder / BLOB_FILE) as blob:
             for literal in weights.values():
                 blob.array(literal)
-    except (OSError, ValueError, TypeError, LookupError, AnexError):
+    except (OSError, ValueError, TypeError, LookupError, RecursionError, AnexError):
         return None
     return weights
+
+
+def _index(blob: Path, types: Mapping[str, TensorType], offsets: Any) -> dict[str, Any]:
+    """What the index of a blob says, and a digest of that and of the types of the weights."""
+    status = blob.stat()
+    said = {"size": status.st_size, "mtime_ns": status.st_mtime_ns, "offsets": offsets}
+    shown = {name: str(type) for name, type in types.items()}
+    digest = hashlib.sha256(json.dumps([said, shown], sort_keys=True).encode())
+    return said | {"sha256": digest.hexdigest()}
 
 
 def _make_folder(folder: Path) -> None:

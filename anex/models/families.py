@@ -1,4 +1,4 @@
-"""What is known of the model families: `families.toml`, read once.
+"""What is known of the model families: `families.toml` and `gguf.toml`, read once.
 
 A family is the mathematics; a format is where its numbers are written.  What
 differs between files of the same family is data of the pair.
@@ -16,8 +16,10 @@ from typing import Any
 
 @cache
 def tables() -> dict[str, Any]:
-    """The whole of `families.toml`."""
-    return tomllib.loads(files(__package__).joinpath("families.toml").read_text("utf-8"))
+    """The whole of `families.toml` and `gguf.toml`."""
+    here = files(__package__)
+    texts = (here.joinpath(name).read_text("utf-8") for name in ("families.toml", "gguf.toml"))
+    return {key: value for text in texts for key, value in tomllib.loads(text).items()}
 
 
 def families(format: str = "gguf") -> tuple[str, ...]:

@@ -78,6 +78,9 @@ FIELDS: Mapping[str, Field] = {
 _MIN_ROOT = 2.0**-14
 """Smallest normal number of fp16."""
 
+_MIN_FACTOR = 1e-3
+"""Positions divided by less lose their meaning; 0 stands for no factor."""
+
 
 def shown(value: Any) -> str:
     """A value of a file, short enough for one line of a message."""
@@ -392,8 +395,11 @@ def _multipliers(read: Reader, n_layers: int, dim: int) -> Multipliers:
 
 def _linear_factor(read: Reader) -> float:
     """Zero means "not set", and the old key only counts where the new one is missing."""
-    factor, old_factor = read.get("rope_factor"), read.get("rope_factor_old")
-    return float((factor if read.has("rope_factor") else old_factor) or 1.0)
+    factors = {name: float(read.get(name)) for name in ("rope_factor", "rope_factor_old")}
+    for name, factor in factors.items():
+        if 0 < factor < _MIN_FACTOR:
+            raise read.error(name, f"{factor} is below {_MIN_FACTOR}")
+    return factors["rope_factor" if read.has("rope_factor") else "rope_factor_old"] or 1.0
 
 
 def _unscaled(read: Reader, rope: Rope, context: int) -> Rope:

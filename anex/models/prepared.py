@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from anex.errors import InputError
+from anex.errors import EvaluateError, InputError
 from anex.files import StrPath
 from anex.mil import BlobFile, Literal, Program
 from anex.models.entry import BLOB_FILE, entry, identity
@@ -54,7 +54,12 @@ class Prepared:
         return self.model.tokenizer
 
     def program(self, functions: Iterable[str]) -> Program:
-        """The program with the named functions (see `anex.models.signature`)."""
+        """The program with the named functions (see `anex.models.signature`).
+
+        Raises:
+            EvaluateError: The model is closed.
+        """
+        self._check_open()
         return build_program(self.config, self.weights, functions)
 
     def signature(self, function: str) -> Signature:
@@ -93,7 +98,9 @@ class Prepared:
 
         Raises:
             InputError: There is no such row.
+            EvaluateError: The model is closed.
         """
+        self._check_open()
         index = np.asarray(indices, np.int64)
         count, what = {
             "embed": (self.config.vocab_size, "token ids"),
@@ -110,6 +117,10 @@ class Prepared:
     def _embedding_tiles(self) -> list[tuple[int, Array]]:
         tiles = vocab_tiles(self.config)
         return [(tile.first, self._blob.array(self.weights[f"embed{tile.number}"])) for tile in tiles]
+
+    def _check_open(self) -> None:
+        if not self._tables:
+            raise EvaluateError("the model is closed")
 
     def close(self) -> None:
         self._tables = {}

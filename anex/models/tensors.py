@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -9,7 +10,12 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from anex.errors import InputError
+
 Array = np.ndarray[Any, np.dtype[Any]]
+
+_INTEGERS = re.compile(r"[IU]\d+|BOOL")
+"""Names of storage types of GGUF and safetensors; those of quantised numbers are longer."""
 
 
 class TensorDescription(Protocol):
@@ -32,6 +38,19 @@ class TensorDescription(Protocol):
     def nbytes(self) -> int:
         """Size of the stored data."""
         ...
+
+
+def check_numbers(tensor: str, description: TensorDescription, where: str) -> None:
+    """Refuse a weight whose numbers are integers: nothing says what they stand for.
+
+    Raises:
+        InputError: They are.
+    """
+    if _INTEGERS.fullmatch(description.storage):
+        raise InputError(
+            f"tensor '{tensor}' holds integers ({description.storage}), not the numbers of a weight",
+            where=where,
+        )
 
 
 class TensorSource(Protocol):

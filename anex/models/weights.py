@@ -43,7 +43,7 @@ from anex.models.roles import (
     VOCABULARY,
 )
 from anex.models.rope import half_split_rows
-from anex.models.tensors import TensorDescription, TensorSource
+from anex.models.tensors import TensorDescription, TensorSource, check_numbers
 
 if TYPE_CHECKING:
     from anex.mil import BlobWriter
@@ -244,6 +244,7 @@ class _Finder:
         return not missing
 
     def _check(self, tensor: str, expected: tuple[int, ...]) -> None:
+        check_numbers(tensor, self.tensors[tensor], self.ledger.where)
         found = tuple(self.tensors[tensor].shape)
         if found != expected:
             raise InputError(
@@ -360,7 +361,7 @@ def write_blob(
     A tied head is the embedding table under another shape: the same bytes.
 
     Raises:
-        InputError: A value of a tensor does not fit fp16.
+        InputError: A value of a tensor is not finite, or does not fit fp16.
         ResourceError: The disk refuses.
     """
     weights: dict[str, Literal] = {}
@@ -393,6 +394,8 @@ def _pieces(file: TensorSource, config: DecoderConfig, record: Record) -> Iterat
         piece = read(start, min(start + step, record.stop))
         for transform in steps:
             piece = transform(piece, config)
+        if not np.isfinite(piece).all():
+            raise InputError(f"tensor '{source.tensor}' has a number that is not finite (NaN or infinity)")
         yield piece if exact else _halved(piece * np.float64(scale), source)
     if missing := record.type.size - (record.stop - record.start) * columns:
         yield np.zeros(missing, np.float16)

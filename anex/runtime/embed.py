@@ -87,7 +87,9 @@ class Encoder:
         Raises:
             InputError: A text is too long, has no tokens, or an option has a value that there is not.
             UnsupportedError: The tokenizer is not supported.
+            EvaluateError: The encoder is closed.
         """
+        self._functions.check_open()
         weights = POOLINGS[self._pooling(pooling)]
         unit = self.config.pooling.normalize if normalize is None else normalize
         tokens = self._tokens([texts] if isinstance(texts, str) else texts, truncate)
@@ -100,6 +102,7 @@ class Encoder:
 
     def hidden_states(self, text: Text, *, truncate: bool = False) -> Embeddings:
         """The vector of each token of a text, not pooled: float32 `[tokens, D]`; raises as `embed`."""
+        self._functions.check_open()
         tokens = self._tokens([text], truncate)
         (function,) = self._compiled(tokens)
         return function.hidden(tokens[0])

@@ -59,6 +59,16 @@ class Compiled:
         self._homes: dict[str, Executable] = {}
         self._executables: list[Executable] = []
         self._lock = threading.Lock()
+        self._closed = False
+
+    def check_open(self) -> None:
+        """Refuse work after `close`.
+
+        Raises:
+            EvaluateError: It is closed.
+        """
+        if self._closed:
+            raise EvaluateError("the model is closed")
 
     def compile(self, names: Sequence[str]) -> bool:
         """Make sure that functions are compiled, several at the same time; whether any was missing.
@@ -66,10 +76,13 @@ class Compiled:
         Raises:
             InputError: No function has such a name.
             CompileError: The engine refuses one.
+            EvaluateError: The model is closed.
         """
+        self.check_open()
         if self._homes.keys() >= set(names):
             return False
         with self._lock:
+            self.check_open()
             missing = [name for name in dict.fromkeys(names) if name not in self._homes]
             if missing:
                 self._compile(missing, lambda done: self._progress("compile", done, len(missing)))
@@ -107,8 +120,9 @@ class Compiled:
 
     def allocate(self, port: Port) -> Surface:
         """New memory of the engine's own kind, once something is compiled."""
+        self.check_open()
         if not self._executables:
-            raise EvaluateError("nothing is compiled, or the model is closed")
+            raise EvaluateError("nothing is compiled")
         return self._executables[-1].allocate(port)
 
     def bound(
@@ -127,6 +141,7 @@ class Compiled:
     def close(self) -> None:
         """Release what the engine holds; calling it twice is allowed."""
         with self._lock:
+            self._closed = True
             for executable in self._executables:
                 executable.close()
             self._executables = []
@@ -141,8 +156,9 @@ class Compiled:
         self.close()
 
     def _home(self, name: str) -> Executable:
+        self.check_open()
         if name not in self._homes:
-            raise EvaluateError(f"'{name}' is not compiled, or the model is closed")
+            raise EvaluateError(f"'{name}' is not compiled")
         return self._homes[name]
 
 

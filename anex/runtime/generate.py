@@ -34,12 +34,15 @@ class StopStrings:
     The result does not depend on how the text is cut.
 
     Raises:
-        InputError: A stop string is empty.
+        InputError: A stop string is empty, or no Unicode text: a lone surrogate never comes out of a model.
     """
 
     def __init__(self, strings: Sequence[str]) -> None:
         if "" in strings:
             raise InputError("a stop string is empty")
+        for string in strings:
+            if not isinstance(string, str) or any("\ud800" <= c <= "\udfff" for c in string):
+                raise InputError(f"the stop string {ascii(string)[:60]} is no Unicode text")
         self._strings = tuple(strings)
         self._held = ""
         self.found = False

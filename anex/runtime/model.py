@@ -96,7 +96,9 @@ class Model:
 
         Raises:
             InputError: The prompt is empty or longer than the context, or an option is out of range.
+            EvaluateError: The model is closed.
         """
+        self.functions.check_open()
         if n_predict < -1:
             raise InputError(f"n_predict is {n_predict}", hint="-1 is no limit")
         sampling = Sampling(temperature, top_k, top_p, min_p, repeat_penalty, repeat_last_n, seed).seeded()
@@ -127,6 +129,7 @@ class Model:
         Args:
             options: Those of `generate`, but that an answer has no limit where `n_predict` is not given.
         """
+        self.functions.check_open()
         options.setdefault("n_predict", -1)
         return Conversation(self, system, template=template, context_full=context_full, options=options)
 
@@ -135,7 +138,9 @@ class Model:
 
         Raises:
             InputError: There are none, too many, or one that is not in the vocabulary.
+            EvaluateError: The model is closed.
         """
+        self.functions.check_open()
         self.session.begin()
         return self.session.logits(ids)
 

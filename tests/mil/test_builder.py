@@ -6,7 +6,7 @@ import pytest
 from anex.errors import InputError
 from anex.mil.builder import Builder
 from anex.mil.ir import Block, Literal, Op, Program, Value
-from anex.mil.types import DType, TensorType
+from anex.mil.types import BufferType, DType, ListType, TensorType
 from anex.mil.verify import verify
 
 F16 = DType.FP16
@@ -78,3 +78,18 @@ def test_a_result_that_is_renamed_is_renamed_where_nested_blocks_use_it():
     function = b.finish({name: y, "z": z})
     verify(Program({"main": function}))
     assert function.ops[-1].blocks[0].outputs == (Value(name, kind),)
+
+
+@pytest.mark.parametrize("bad", [-1, 1.5, True, "a", np.float32(1), (1,)])
+def test_what_is_no_dimension_is_refused(bad):
+    for make in (
+        lambda: Builder("main").input("x", F16, (1, bad)),
+        lambda: TensorType(F16, (bad,)),
+        lambda: BufferType(F16, (1, bad)),
+        lambda: ListType(TensorType(F16), bad),
+    ):
+        with pytest.raises(InputError, match="is no dimension"):
+            make()
+    with pytest.raises(InputError, match="is no shape"):
+        Builder("main").input("x", F16, 5)
+    assert TensorType(F16, (0, np.int64(3), None)).rank == 3

@@ -18,7 +18,7 @@ from tiny_encoder import CONFIGS, DIM, IDS, LONG, MUTATIONS, PADDED, SHORTER
 
 import anex
 from anex.emulator import Emulated, Level
-from anex.errors import AnexError, InputError, UnsupportedError
+from anex.errors import AnexError, EvaluateError, InputError, UnsupportedError
 from anex.formats.gguf import GGUFWriter
 from anex.mil import Builder, DType, Literal, Program
 from anex.models.emit import Scope
@@ -221,6 +221,14 @@ def test_bad_calls(encoder: anex.Encoder) -> None:
         encoder.embed([[]])
     with pytest.raises(InputError, match="no function is called 'encode_t33'"):
         signature(encoder.config, "encode_t33")
+
+
+def test_a_closed_encoder(sentence: Path, cache: Path) -> None:
+    with anex.load_encoder(sentence, cache_dir=cache) as model:
+        pass
+    for use in (model.embed, model.hidden_states):
+        with pytest.raises(EvaluateError, match="closed"):
+            use("one")
 
 
 def test_a_model_that_does_not_say_how_to_pool(tmp_path: Path, cache: Path) -> None:

@@ -366,6 +366,17 @@ def test_other_tokenizers_are_refused_by_name(model: str) -> None:
     assert repr(model) in refusal.value.feature
 
 
+def test_an_unknown_pre_tokenizer_is_told_in_one_short_line() -> None:
+    with pytest.raises(
+        UnsupportedError, match=r"'lama-bpe'.*near it: .*llama-bpe.*; \d+ are known"
+    ) as refusal:
+        Tokenizer.from_gguf(changed("bpe", pre="lama-bpe"))
+    assert len(str(refusal.value)) < 250
+    with pytest.raises(UnsupportedError, match=r"\d+ are known") as refusal:
+        Tokenizer.from_gguf(changed("bpe", pre="\u00e9\n" * 10**6))
+    assert len(str(refusal.value)) < 500
+
+
 @pytest.mark.parametrize("pre", ["kimi-k2", "whitespace", "", "llama-bpe "])
 def test_other_pre_tokenizers_are_refused_by_name(pre: str) -> None:
     with pytest.raises(UnsupportedError) as refusal:

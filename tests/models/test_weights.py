@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiny_llama import TINY, Tiny
 
-from anex.errors import InputError, ResourceError, UnsupportedError
+from anex.errors import EvaluateError, InputError, ResourceError, UnsupportedError
 from anex.mil import BlobFile, BlobRef, BlobWriter
 from anex.models import Ledger, Prepared, families, load_gguf, plan, prepare, weights
 from anex.models.roles import SHAPES
@@ -98,7 +102,7 @@ class Arrays:
 
     @property
     def tensors(self) -> Any:
-        return self.arrays
+        return {name: SimpleNamespace(shape=a.shape, storage="F32") for name, a in self.arrays.items()}
 
     def rows(self, tensor: str, start: int, stop: int, dtype: Any = np.float32) -> Any:
         return self.arrays[tensor][start:stop].astype(dtype)
@@ -223,6 +227,27 @@ def test_a_number_beyond_fp16_is_refused_and_leaves_nothing(tmp_path: Path) -> N
     assert not [p for p in (tmp_path / "cache").rglob("*") if p.is_file()]
 
 
+@pytest.mark.parametrize("tensor", ["blk.0.attn_q.weight", "blk.1.ffn_norm.weight", "token_embd.weight"])
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_a_number_that_is_none_is_refused(tmp_path: Path, tensor: str, bad: float) -> None:
+    for dtype in (np.float32, np.float16):
+        arrays = tiny_llama.tensors(BY_NAME["dense"])
+        arrays[tensor] = arrays[tensor].astype(dtype)
+        arrays[tensor].flat[-3] = bad
+        path = tiny_llama.write_gguf(tmp_path / "m.gguf", tiny_llama.metadata(BY_NAME["dense"]), arrays)
+        with pytest.raises(InputError, match=rf"{re.escape(tensor)}.*not finite"):
+            prepare(path, tmp_path / "cache")
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.int16, np.int32, np.int64])
+def test_integers_are_no_weight(tmp_path: Path, dtype: Any) -> None:
+    arrays = tiny_llama.tensors(BY_NAME["dense"])
+    arrays["blk.1.ffn_up.weight"] = np.ones(arrays["blk.1.ffn_up.weight"].shape, dtype)
+    path = tiny_llama.write_gguf(tmp_path / "m.gguf", tiny_llama.metadata(BY_NAME["dense"]), arrays)
+    with pytest.raises(InputError, match=r"blk\.1\.ffn_up\.weight.*integers \(I\d+\)"):
+        load_gguf(path)
+
+
 def test_frequency_factors(tmp_path: Path) -> None:
     with load_gguf(tiny_llama.make(tmp_path, BY_NAME["llama3"])) as file:
         assert file.config.rope.freq_factors == tiny_llama.LLAMA3
@@ -292,6 +317,56 @@ def test_a_damaged_entry_is_made_again(tmp_path: Path, damage: str) -> None:
     after = arrays_of(prepare(path, tmp_path / "cache"))
     assert after.keys() == expected.keys()
     assert all(np.array_equal(after[role], expected[role]) for role in expected)
+
+
+def _swapped(index: Path) -> None:
+    """Two weights of one type, each where the other lies."""
+    said = json.loads(index.read_text())
+    at = said["offsets"]
+    at["l0_wk"], at["l0_wv"] = at["l0_wv"], at["l0_wk"]
+    index.write_text(json.dumps(said))
+
+
+def _instead(path: Path, make: Callable[[Path], object]) -> None:
+    path.unlink()
+    make(path)
+
+
+HARM: dict[str, Callable[[Path, Path], object]] = {
+    "weights exchanged": lambda index, blob: _swapped(index),
+    "index nested": lambda index, blob: index.write_text("[" * 200_000),
+    "index a list": lambda index, blob: index.write_text("[]"),
+    "index no text": lambda index, blob: index.write_bytes(b"\xff\xfe\x00"),
+    "index a pipe": lambda index, blob: _instead(index, os.mkfifo),
+    "index a folder": lambda index, blob: _instead(index, Path.mkdir),
+    "blob a pipe": lambda index, blob: _instead(blob, os.mkfifo),
+    "blob a folder": lambda index, blob: _instead(blob, Path.mkdir),
+    "blob of another time": lambda index, blob: os.utime(blob, ns=(0, 1)),
+    "blob longer": lambda index, blob: blob.write_bytes(blob.read_bytes() + bytes(64)),
+}
+
+
+@pytest.mark.parametrize("harm", HARM)
+def test_an_entry_that_is_not_what_was_written_is_made_again(tmp_path: Path, harm: str) -> None:
+    path = tiny_llama.make(tmp_path, BY_NAME["dense"])
+    with prepare(path, tmp_path / "cache") as before:
+        expected = arrays_of(before)
+    HARM[harm](before.folder / "weights.json", before.blob_path)
+    calls: list[int] = []
+    with prepare(path, tmp_path / "cache", lambda stage, done, total: calls.append(done)) as again:
+        after = arrays_of(again)
+    assert calls
+    assert all(np.array_equal(after[role], expected[role]) for role in expected)
+    prepare(path, tmp_path / "cache", lambda stage, done, total: pytest.fail("converted twice")).close()
+
+
+def test_a_closed_model(tmp_path: Path) -> None:
+    ready = opened(tmp_path, BY_NAME["dense"])
+    ready.close()
+    ready.close()
+    for use in (lambda: ready.embedding([1]), lambda: ready.program(["decode_256"])):
+        with pytest.raises(EvaluateError, match="closed"):
+            use()
 
 
 def test_a_cache_that_cannot_be_made(tmp_path: Path) -> None:

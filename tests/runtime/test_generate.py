@@ -52,6 +52,11 @@ def test_an_empty_stop_string() -> None:
         StopStrings(["a", ""])
 
 
+def test_a_stop_string_that_no_model_can_say() -> None:
+    with pytest.raises(InputError, match=r"ud800.*no Unicode"):
+        StopStrings(["a", "b\ud800"])
+
+
 class Script:
     """A session whose model says given tokens one after the other, and says what it was asked."""
 

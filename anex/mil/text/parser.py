@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from anex.errors import InputError
 from anex.mil.ir import Binding, BlobRef, Block, Function, Literal, Op, Operand, Program, Value
 from anex.mil.text.lexer import Lexer, shorten
 from anex.mil.text.literals import WordError, read_words
@@ -41,8 +42,10 @@ def parse(text: str, *, source: str = "") -> Program:
         source: Where it comes from, for messages (a file name).
 
     Raises:
-        InputError: The text is malformed; `where` is `source:line:column`.
+        InputError: It is no text, or malformed; `where` is `source:line:column`.
     """
+    if not isinstance(text, str):
+        raise InputError(f"a text is expected, not {text.__class__.__name__}", where=source)
     return _Parser(Lexer(text, source)).program()
 
 

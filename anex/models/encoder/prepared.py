@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from anex.errors import InputError
+from anex.errors import EvaluateError, InputError
 from anex.files import StrPath
 from anex.mil import BlobFile, Literal, Program
 from anex.models.encoder.config import Learned
@@ -52,7 +52,8 @@ class PreparedEncoder:
         return self.file.tokenizer
 
     def program(self, functions: Iterable[str]) -> Program:
-        """The program with the named functions; raises as `signature`."""
+        """The program with the named functions; raises as `signature`, or EvaluateError after `close`."""
+        self._check_open()
         built = {name: build(self.config, self.weights, self.signature(name)) for name in functions}
         return Program(built)
 
@@ -65,7 +66,9 @@ class PreparedEncoder:
 
         Raises:
             InputError: An id is not in the vocabulary.
+            EvaluateError: The model is closed.
         """
+        self._check_open()
         index = np.asarray(ids, np.int64)
         if index.size and (index.min() < 0 or index.max() >= self.config.vocab_size):
             raise InputError(f"token ids must lie in 0 … {self.config.vocab_size - 1}")
@@ -75,6 +78,10 @@ class PreparedEncoder:
         if "segment" in self._tables:
             rows = rows + self._tables["segment"][0]
         return rows
+
+    def _check_open(self) -> None:
+        if not self._tables:
+            raise EvaluateError("the model is closed")
 
     def close(self) -> None:
         self._tables = {}

@@ -19,7 +19,7 @@ from anex.mil import BlobWriter, DType, Literal, TensorType
 from anex.models.encoder.config import EncoderConfig, Learned
 from anex.models.encoder.tables import Table, matching
 from anex.models.ledger import Ledger
-from anex.models.tensors import TensorDescription, TensorSource
+from anex.models.tensors import TensorDescription, TensorSource, check_numbers
 from anex.models.weights import CHUNK_BYTES, Progress
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -129,6 +129,7 @@ class _Finder:
             if role in self.table.optional and not (role == "attn_norm" and not weight.startswith("l0_")):
                 return
             raise InputError(f"tensor '{self.prefix}{name}' is missing", where=self.ledger.where)
+        check_numbers(tensor, self.tensors[tensor], self.ledger.where)
         found, expected = tuple(self.tensors[tensor].shape), (sum(rows), *shape[1:])
         if found != expected:
             raise InputError(

@@ -6,6 +6,7 @@ The rules are data, `pre_tokenizers.toml`; this module reads and applies them th
 
 from __future__ import annotations
 
+import difflib
 import re
 import tomllib
 from collections.abc import Callable
@@ -15,7 +16,11 @@ from importlib.resources import files
 from typing import Any
 
 from anex.errors import UnsupportedError
+from anex.formats.gguf import quoted
 from anex.models.tokenizer.unicode_classes import STAND_IN, ascii_spaced, collapsed
+
+_LONGEST = 80
+"""Characters of a name that are compared with known ones."""
 
 # The ASCII members of the Unicode categories, as the inside of a character class.
 _ASCII_MEMBERS = {
@@ -69,10 +74,12 @@ def pre_tokenizer(name: str) -> PreTokenizer:
     try:
         return table()[name]
     except KeyError:
+        near = difflib.get_close_matches(name[:_LONGEST], table(), n=5)
+        hint = (
+            f"near it: {', '.join(near)}; {len(table())} are known" if near else f"{len(table())} are known"
+        )
         raise UnsupportedError(
-            f"pre-tokenizer {name!r}",
-            where="tokenizer.ggml.pre",
-            hint="known are " + ", ".join(sorted(table())),
+            f"pre-tokenizer {quoted(name)}", where="tokenizer.ggml.pre", hint=hint
         ) from None
 
 
