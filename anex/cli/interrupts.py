@@ -36,6 +36,11 @@ def check() -> None:
         raise KeyboardInterrupt
 
 
+def handled() -> None:
+    """The command dealt with the signal and goes on: the next one is a first one again."""
+    _noted.clear()
+
+
 def _handle(number: int, frame: FrameType | None) -> None:
     if _noted.is_set():
         os._exit(INTERRUPTED)

@@ -9,6 +9,7 @@ from contextlib import suppress
 from functools import partial
 from types import ModuleType
 
+from anex.cli import interrupts
 from anex.cli.chat import Chat, note, system_prompt
 from anex.cli.console import printable
 from anex.errors import AnexError, InputError
@@ -51,6 +52,7 @@ class Repl:
                     break
                 self._try(partial(self._take, text))
             except KeyboardInterrupt:
+                interrupts.handled()
                 if warned:
                     print(file=sys.stderr)
                     raise

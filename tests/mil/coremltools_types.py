@@ -72,7 +72,9 @@ def theirs(kind: str, args: Args, opset: str = "ios18") -> tuple[TensorType, ...
 
 def _type(var: Any) -> TensorType:
     shape = tuple(None if is_symbolic(d) else int(d) for d in var.shape or ())
-    return TensorType(DType(types.builtin_to_string(var.dtype)), shape)
+    # Of nonsense coremltools makes negative sizes, which are no dimensions.
+    known = tuple(None if d is not None and d < 0 else d for d in shape)
+    return TensorType(DType(types.builtin_to_string(var.dtype)), known)
 
 
 def ours(kind: str, args: Args, opset: str = "ios18") -> tuple[TensorType, ...]:
